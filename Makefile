@@ -34,7 +34,10 @@ test: setup ## Run the tests: units, properties, crash matrix (sampled), command
 	$(CARGO) test --workspace --quiet
 	$(CARGO) test --package millpond --test budgets --test memory --release --quiet
 
-check: setup ## Formatting, lints, docs: no warning is let through
+# Spelling is checked where codespell is there or can be installed; .codespellrc has the exceptions.
+check: setup ## Formatting, spelling, lints, docs: no warning is let through
+	@spell=$$(sh scripts/setup.sh codespell); [ -z "$$spell" ] || find . \( -name target -o -name .git \) -prune -o -type f \
+		\( -name '*.rs' -o -name '*.md' -o -name '*.sh' -o -name '*.py' -o -name '*.toml' \) -print0 | xargs -0 "$$spell"
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets --quiet -- -D warnings
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --quiet

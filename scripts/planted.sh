@@ -5,7 +5,7 @@
 # must pass.
 set -u
 cd "$(dirname "$0")/.." || exit 2
-bugs=${*:-"ack_before_sync asked_while_synced build_forgets_changes build_takes_any_duplicate catch_up_without_expect checkpoint_skips_dirty chunks_kept copies_not_synced copies_overwritten_early copy_rings_nobody count_kept_on_redirty directory_not_synced drop_frees_slots_early dropped_image_freed epoch_not_synced failed_read_tells_nobody frames_lost_on_cancel free_not_replayed freed_id_given_out_early freed_image_named freed_page_written image_ahead_not_looked_at image_taken_for_durable index_taken_for_orphan init_reads_old_image latch_parked_forgotten latch_readers_pass later_parts_forgotten lease_not_looked_at lease_not_waited_for load_named_before_durable load_not_given_back load_takes_any_duplicate load_txn_not_logged log_not_looked_at log_not_written_again losers_forgotten map_after_submission map_before_data map_places_short moved_not_counted moved_unchecked next_leader_forgotten no_reserve nobody_pays notes_not_given_back notified_from_now_on old_entry_kept overwritten_given_away page_before_log page_numbers_wrap panic_told_too_late publish_before_copy purge_removes_what_is_there put_back_not_synced quota_not_counted ring_added_beside_sync route_of_split_page row_in_flight_not_locked row_not_expected row_read_unlocked rows_not_first slot_freed_early stale_read_installs_page stop_drops_the_tail superblock_before_log sync_not_bounded tag_not_compared ticket_not_looked_for two_read_one_page txn_ids_forgotten undo_page_left_early undone_mark_not_purged unique_not_demanded unlogged_change_stays unredone_not_counted waiters_forgotten_on_failure window_not_counted written_taken_for_flushed"}
+bugs=${*:-"ack_before_sync asked_while_synced build_forgets_changes build_takes_any_duplicate catch_up_without_expect checkpoint_skips_dirty chunks_kept copies_not_synced copies_overwritten_early copy_rings_no_bell count_kept_on_redirty directory_not_synced drop_frees_slots_early dropped_image_freed epoch_not_synced failed_read_tells_no_waiter frames_lost_on_cancel free_not_replayed freed_id_given_out_early freed_image_named freed_page_written image_ahead_not_looked_at image_taken_for_durable index_taken_for_orphan init_reads_old_image latch_parked_forgotten latch_readers_pass later_parts_forgotten lease_not_looked_at lease_not_waited_for load_named_before_durable load_not_given_back load_takes_any_duplicate load_txn_not_logged log_not_looked_at log_not_written_again losers_forgotten map_after_submission map_before_data map_places_short moved_not_counted moved_unchecked next_leader_forgotten no_reserve no_writer_pays notes_not_given_back notified_from_now_on old_entry_kept overwritten_given_away page_before_log page_numbers_wrap panic_told_too_late publish_before_copy purge_removes_what_is_there put_back_not_synced quota_not_counted ring_added_beside_sync route_of_split_page row_in_flight_not_locked row_not_expected row_read_unlocked rows_not_first slot_freed_early stale_read_installs_page stop_drops_the_tail superblock_before_log sync_not_bounded tag_not_compared ticket_not_looked_for two_read_one_page txn_ids_forgotten undo_page_left_early undone_mark_not_purged unique_not_demanded unlogged_change_stays unredone_not_counted waiters_forgotten_on_failure window_not_counted written_taken_for_flushed"}
 unset MILLPOND_PLANTED
 export RUSTFLAGS="--cfg planted" CARGO_TARGET_DIR=target/planted
 out=target/planted/out.txt
@@ -28,8 +28,8 @@ for bug in $bugs; do
     case $bug in
         latch_*) tests="-p millpond-models --test latch" ;;
         frames_lost_on_cancel | ticket_not_looked_for) tests="-p millpond-models --test free_frames" ;;
-        failed_read_tells_nobody | stale_read_installs_page | two_read_one_page) tests="-p millpond-models --test page_reads" ;;
-        copy_rings_nobody | next_leader_forgotten | notified_from_now_on | panic_told_too_late | sync_not_bounded | waiters_forgotten_on_failure) tests="-p millpond-models --test commits" ;;
+        failed_read_tells_no_waiter | stale_read_installs_page | two_read_one_page) tests="-p millpond-models --test page_reads" ;;
+        copy_rings_no_bell | next_leader_forgotten | notified_from_now_on | panic_told_too_late | sync_not_bounded | waiters_forgotten_on_failure) tests="-p millpond-models --test commits" ;;
         catch_up_without_expect) tests="-p millpond --lib" filter="index_build" ;;
         overwritten_given_away) tests="-p millpond --lib" filter="in_place" ;;
         dropped_image_freed) tests="-p millpond --lib" filter="store" ;;
@@ -51,7 +51,7 @@ for bug in $bugs; do
         image_ahead_not_looked_at) tests="-p millpond --test it" filter="in_place" ;;
         image_taken_for_durable | log_not_written_again) tests="-p millpond --test it" filter="killed" ;;
         moved_*) tests="-p millpond --test it" filter="zones" ;;
-        nobody_pays) tests="-p millpond --test it" filter="pace" ;;
+        no_writer_pays) tests="-p millpond --test it" filter="pace" ;;
         tag_not_compared) tests="-p millpond --test it" filter="lost_writes" ;;
         route_of_split_page) tests="-p millpond --test it" filter="races" ;;
         purge_removes_what_is_there | txn_ids_forgotten | undo_page_left_early) tests="-p millpond --test it" filter="rows" ;;
@@ -74,7 +74,7 @@ for bug in $bugs; do
     wait $running 2> /dev/null
     status=$?
     by=$(sed -n 's/^test \(.*\) \.\.\. FAILED$/\1/p' $out | head -n 1 | sed 's/ - should panic$//')
-    # Whoever asks for some bugs has not seen that all tests pass without them.
+    # A run of some bugs has not shown that all tests pass without them.
     if [ -n "$by" ] && [ $# -gt 0 ] && ! cargo test -q $tests -- --exact "$by" > $out.asleep 2>&1; then
         missed=$((missed + 1))
         printf '%-28s NOT FOUND: %s fails without it, too\n' "$bug" "$by"

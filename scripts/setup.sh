@@ -1,6 +1,18 @@
 #!/bin/sh
 # What a fresh Debian or Ubuntu lacks: a C compiler and linker. Rust itself is for the user to install.
+# `setup.sh codespell` prints the path of codespell, which it installs if needed. Without a network it prints none.
 set -u
+if [ "${1:-}" = codespell ]; then
+    own=target/codespell/bin/codespell
+    # A Python of its own: what codespell needs must not touch the system's.
+    if ! [ -x "$own" ] && ! command -v codespell >/dev/null 2>&1; then
+        { python3 -m venv target/codespell && target/codespell/bin/pip install --quiet --retries 1 'codespell>=2.4,<2.5'; } >&2 2>/dev/null ||
+            { rm -rf target/codespell && [ "$(id -u)" -eq 0 ] && apt-get install -y -qq codespell; } >/dev/null 2>&1
+    fi
+    { [ -x "$own" ] && echo "$own"; } || command -v codespell ||
+        echo "make: spelling is not checked: codespell cannot be installed (python3-venv and a network, or apt-get)" >&2
+    exit 0
+fi
 if ! command -v cargo >/dev/null 2>&1; then
     echo "make: cargo is not installed: install Rust with rustup (the package 'rustup', or rustup.rs), then run this again" >&2
     exit 2

@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn options_for_a_server_are_ignored_by_bench_alone_and_told_without_their_values() {
+    fn server_options_are_ignored_by_bench_and_told_without_values() {
         let line = "sysbench oltp_insert --mysql-password=secret --mysql_host=a --mysql-host=b --db-driver=mysql \
                     --verbosity=5 --rand-spec-pct=1 --threads=4 run";
         let (taken, ignored) = of(line);

@@ -269,12 +269,13 @@ fn the_text_has_the_kinds_of_groups_records_and_operations() {
             "`{RECORD_DROP_SPACE}`: a space is dropped: its id (4). `{RECORD_TXN}`: the group is of this transaction,"
         ),
         format!("`{RECORD_PADDING}`: padding"),
-        format!("`{init}` init: level (1), whether there is a high fence (1), low fence, high fence, count (2)"),
+        format!("| `{init}` | init | level (1), whether there is a high fence (1), low fence, high fence, count (2),"),
         format!(
-            "`{insert}` insert: key, value; `{replace}` replace: key, value; `{remove}` remove: key; `{truncate}` truncate:"
+            "| `{insert}` | insert | key, value | | `{replace}` | replace | key, value | | `{remove}` | remove | key |"
         ),
-        format!("new high fence; `{compact}` compact: transaction id ({}); `{free}` free;", TxnId::LEN),
-        format!("`{patch}` patch: key, pieces"),
+        format!("| `{truncate}` | truncate | entries to keep (2), new high fence |"),
+        format!("| `{compact}` | compact | transaction id ({}) | | `{free}` | free | |", TxnId::LEN),
+        format!("| `{patch}` | patch | key, pieces"),
         format!("**Kind {map}**, map: MapRecords."),
         format!("**Kind {epoch}**, epoch: the nonce ({})", epoch_payload(0).len()),
     ]);
@@ -399,7 +400,7 @@ fn checksums_are_seeded_as_the_text_says() {
 }
 
 #[test]
-fn a_new_database_has_the_files_of_the_text_and_begins_where_it_says() {
+fn new_database_has_the_files_and_begin_that_the_text_says() {
     let disk = SimulatedDisk::new();
     let options = Options::new().page_size(ByteSize::kib(4)).buffer_pool_size(ByteSize::kib(160));
     let options = options.redo_capacity(ByteSize::kib(512));

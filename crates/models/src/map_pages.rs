@@ -485,7 +485,7 @@ mod tests {
     }
 
     #[test]
-    fn one_place_less_is_too_few_if_map_records_are_applied_meanwhile() {
+    fn one_place_less_fails_if_map_records_are_applied_meanwhile() {
         counterexample(MapPages { records_meanwhile: true, ..planted(Bug::OnePlaceLess) }, FINDS_PLACE);
         let spared = violated(MapPages { charged: 1, ..planted(Bug::OnePlaceLess) });
         assert_eq!(spared, [""; 0]);
@@ -514,7 +514,7 @@ mod tests {
     }
 
     #[test]
-    fn place_that_was_replaced_meanwhile_waits_for_the_next_superblock() {
+    fn place_replaced_meanwhile_waits_for_the_next_superblock() {
         assert_eq!(refusal(Bug::FreedWithOneUnderWay), Some(Refusal::WrongImage));
     }
 
@@ -545,7 +545,7 @@ mod tests {
     }
 
     #[test]
-    fn damaged_superblock_is_mended_before_the_directory_beside_it_changes() {
+    fn damaged_superblock_is_mended_before_its_directory_changes() {
         assert_eq!(refusal(Bug::DamageNotMended), Some(Refusal::MayBeNewer));
     }
 }

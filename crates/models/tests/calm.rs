@@ -48,7 +48,7 @@ fn with_and_without(name: &str, off: Off) -> (Outcome, Outcome) {
 }
 
 #[test]
-fn who_changes_a_hot_row_is_slowed_down_with_all_others_and_no_more() {
+fn writer_of_a_hot_row_is_slowed_down_no_more_than_others() {
     let outcome = run(&scenario("a hot row under throttle"), Off::Nothing);
     assert!(outcome.limited_s > 800.0 && outcome.slowest_ms < 5.0, "{outcome:?}");
 }
@@ -68,7 +68,7 @@ fn without_a_throttle_the_log_is_full() {
 }
 
 #[test]
-fn without_the_need_for_evidence_a_wrong_guess_slows_writers_down() {
+fn without_evidence_a_wrong_guess_slows_writers_down() {
     let (with, without) = with_and_without("first guess 1/1000", Off::Evidence);
     assert!(with.limited_s == 0.0);
     assert_eq!((with.evenness_outside(&[]).brownout_s, without.evenness_outside(&[]).brownout_s), (0, 1));
@@ -105,7 +105,7 @@ fn without_a_slow_average_waves_are_seen_too_late() {
 }
 
 #[test]
-fn without_shares_those_who_wait_for_frames_keep_the_log_nearly_full() {
+fn without_shares_frame_waiters_keep_the_log_nearly_full() {
     // In a log of half the size the throttle acts before the difference shows. The brake keeps the log from being full.
     let mut scenario = scenario("64 MiB, hot pages");
     (scenario.log_bytes, scenario.seconds) = (32 << 20, 450);
@@ -117,14 +117,14 @@ fn without_shares_those_who_wait_for_frames_keep_the_log_nearly_full() {
 }
 
 #[test]
-fn with_a_tick_of_the_keepers_alone_a_device_that_stands_still_is_seen_too_late() {
+fn with_the_keepers_tick_alone_a_stopped_device_is_seen_late() {
     let (with, without) = with_and_without("0 % for 3 s, overload", Off::OverdueTick);
     assert_eq!(with.log_wall_waits, 0);
     assert!(without.log_wall_waits > 0 && without.longest_gap_ms > 10.0 * with.longest_gap_ms);
 }
 
 #[test]
-fn without_a_queue_of_its_own_all_wait_behind_a_large_transaction() {
+fn without_an_own_queue_all_wait_behind_a_large_transaction() {
     let (with, without) = with_and_without("a large transaction, overload", Off::LargeQueue);
     assert_eq!(with.evenness_outside(&[]).brownout_s, 0);
     assert!(without.evenness_outside(&[]).brownout_s > 0 && without.longest_gap_ms > 10.0 * with.longest_gap_ms);
@@ -139,7 +139,7 @@ fn a_log_that_is_made_shorter_at_once_is_felt() {
 }
 
 #[test]
-fn without_looking_at_where_the_other_files_begin_all_that_is_dirty_is_overdue_at_once() {
+fn without_the_new_files_begin_all_dirty_pages_are_overdue() {
     let (with, without) = with_and_without("smaller files of the log", Off::OtherRing);
     let (with, without) = (with.evenness_outside(&[]), without.evenness_outside(&[]));
     assert_eq!(with.brownout_s, 0);

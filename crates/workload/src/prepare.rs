@@ -288,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn interrupted_load_leaves_tables_that_are_known_to_be_half_loaded() {
+    fn interrupted_load_leaves_tables_known_as_half_loaded() {
         let (_dir, engine) = open();
         let plan = plan(1, 1_000);
         let stop = AtomicBool::new(false);

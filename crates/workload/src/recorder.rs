@@ -395,7 +395,7 @@ mod tests {
     }
 
     #[test]
-    fn seconds_count_from_the_end_of_the_warm_up_and_a_gap_ends_in_it() {
+    fn seconds_count_from_the_warm_ups_end_and_a_gap_ends_in_it() {
         let recorder = Recorder::new(2, 2_000 * MS, Demand::Arrivals);
         let mut totals = Totals::default();
         recorder.begin(0, 1_000 * MS);
@@ -412,7 +412,7 @@ mod tests {
     }
 
     #[test]
-    fn gap_counts_from_the_oldest_that_waits_not_from_the_one_that_completes() {
+    fn gap_counts_from_the_oldest_waiting_transaction() {
         let recorder = Recorder::new(2, 0, Demand::Arrivals);
         let mut totals = [Totals::default(), Totals::default()];
         recorder.begin(0, 100 * MS);
@@ -434,7 +434,7 @@ mod tests {
     }
 
     #[test]
-    fn quantiles_are_within_a_thousandth_and_never_above_the_maximum() {
+    fn quantiles_are_within_1_in_1000_and_never_above_the_maximum() {
         let recorder = Recorder::new(1, 0, Demand::Arrivals);
         let mut totals = Totals::default();
         for us in 1..=1000_u64 {

@@ -407,7 +407,7 @@ Threads fairness:
     }
 
     #[test]
-    fn calm_block_says_when_waits_are_of_more_than_those_measured_and_laws_were_violated() {
+    fn calm_block_tells_unmeasured_waits_and_law_violations() {
         let counters = Counters { law_violations: 2, ..finished().counters };
         let mut beside = figures(&Finished { counters, ..finished() });
         beside.waits_of = WaitsOf::ClientsAndWriters;
@@ -417,7 +417,7 @@ Threads fairness:
     }
 
     #[test]
-    fn machine_is_shown_beside_the_run_and_the_last_lines_say_what_it_did() {
+    fn machine_is_shown_beside_the_run_and_in_the_last_lines() {
         const MS: u64 = 1_000_000;
         let mut machine = MachineLog::default();
         (0..30).for_each(|number| machine.device.add(number * 100 * MS, (number * 100 + 2) * MS, 0));

@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn time_in_the_queue_is_a_part_of_its_own_and_what_counts_from_where_is_said() {
+    fn time_in_the_queue_is_apart_and_its_begin_is_said() {
         let thread = Totals { transactions: 100, latency_ns: 500_000_000, queued_ns: 450_000_000, ..Totals::default() };
         let waits = vec![Wait { class: "log_flush", count: 100, total_us: 40_000, stalls: 0 }];
         let finished = Finished {

@@ -107,7 +107,7 @@ const STATEMENTS: [(Workload, u64, u64); 7] = [
 ];
 
 #[test]
-fn every_workload_over_tables_makes_its_statements_and_leaves_rows_and_index_entries_in_pairs() {
+fn every_workload_over_tables_leaves_rows_and_entries_in_pairs() {
     let tables = 2;
     for (workload, read, write) in STATEMENTS {
         let dir = tempfile::tempdir().unwrap();
@@ -158,7 +158,7 @@ fn tables_with_id_as_a_column_bear_every_workload() {
 }
 
 #[test]
-fn ids_that_are_drawn_are_new_in_each_run_of_both_kinds_of_tables() {
+fn drawn_ids_are_new_in_each_run_of_both_kinds_of_tables() {
     let drawn = Mix { auto_inc: false, ..Mix::default() };
     for id in [IdColumn::PrimaryKey, IdColumn::Indexed] {
         let dir = tempfile::tempdir().unwrap();
@@ -218,7 +218,7 @@ fn selects_by_k_are_one_query_over_one_table() {
 }
 
 #[test]
-fn deleted_rows_are_gone_are_counted_once_and_are_no_error_for_later_runs() {
+fn deleted_rows_count_once_and_are_no_error_for_later_runs() {
     let dir = tempfile::tempdir().unwrap();
     let engine = loaded(dir.path(), 1);
     let finished = run(&engine, Workload::Delete, 1, 3 * EVENTS).unwrap();
@@ -261,7 +261,7 @@ fn row_that_is_lost_is_told_from_one_that_was_deleted() {
 }
 
 #[test]
-fn bulk_insert_fills_a_table_for_each_thread_and_goes_on_above_it() {
+fn bulk_insert_fills_a_table_a_thread_and_goes_on_above_it() {
     let dir = tempfile::tempdir().unwrap();
     let engine = Millpond::open(dir.path(), options()).unwrap();
     assert!(matches!(run(&engine, Workload::BulkInsert, 1, 1), Err(Error::NoBulkTable(_))));

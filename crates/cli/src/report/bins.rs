@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn few_seconds_are_shown_each_and_many_together_with_their_extremes() {
+    fn few_seconds_are_shown_each_and_many_with_their_extremes() {
         let (seconds_each, bins) = rates(&[10, 20, 5]);
         assert_eq!(seconds_each, 1);
         assert_eq!(bins[2], RateBin { mean: 5.0, least: 5, most: 5 });

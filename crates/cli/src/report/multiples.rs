@@ -297,7 +297,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_wait_is_drawn_back_over_the_seconds_in_which_it_was_waited_for() {
+    fn wait_is_drawn_back_over_the_seconds_that_it_took() {
         let ended = [4.0, 3.0, 0.0, 0.0, 0.0, 0.0, 0.0, 5_748.0, 2.0];
         let longest = under_way(&ended);
         assert_eq!(longest, [4.0, 3.0, 5_748.0, 5_748.0, 5_748.0, 5_748.0, 5_748.0, 5_748.0, 2.0]);
@@ -309,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn scales_have_few_round_ticks_and_keep_what_is_beyond_them_at_the_edge() {
+    fn scales_have_few_round_ticks_and_keep_outliers_at_the_edge() {
         let labels = |scale: Scale| scale.ticks().into_iter().map(|tick| scale.label(tick)).collect::<Vec<_>>();
         assert_eq!(labels(Scale::Linear { top: 1_080.0 }), ["0", "500", "1,000"]);
         assert_eq!(labels(Scale::Linear { top: 99_000.0 }), ["0", "20,000", "40,000", "60,000", "80,000"]);

@@ -165,7 +165,7 @@ fn damaged_superblocks_are_told_with_the_way_out_and_shown() {
 }
 
 #[test]
-fn wrong_numbers_names_and_conflicts_name_option_value_and_way_out() {
+fn wrong_values_and_conflicts_name_option_value_and_way_out() {
     let dir = directory();
     prepare(dir.path());
     let bench = |option| vec!["bench", "--dir=db", "--table-size=500", option, "oltp_insert", "run"];
@@ -276,7 +276,7 @@ fn names_of_temporary_files_are_no_part_of_an_error() {
 }
 
 #[test]
-fn tables_that_cannot_fit_the_disk_are_refused_before_anything_is_made() {
+fn tables_too_large_for_the_disk_are_refused_at_first() {
     let dir = directory();
     let texts = ["cannot fit", "4294967295 rows", "PiB", "--table-size", "--dir"];
     let many = ["bench", "--tables=10000", "--table-size=4294967295", "oltp_insert"];

@@ -52,7 +52,7 @@ pub(super) fn json_lines(text: &str) -> Vec<Map<String, Value>> {
 }
 
 #[test]
-fn json_is_an_object_a_line_with_the_fields_of_the_document_and_nothing_else() {
+fn json_has_an_object_a_line_with_the_documented_fields() {
     let dir = directory();
     for more in [&["--rate=200", "oltp_read_write"][..], &["--percentile=0", "oltp_update_index"]] {
         let output =
@@ -130,7 +130,7 @@ fn check_answers_with_the_verdicts_exit_code() {
 }
 
 #[test]
-fn settings_are_those_of_the_database_also_where_nobody_asked_for_them() {
+fn settings_are_the_databases_also_where_none_were_given() {
     let dir = directory();
     let made = [
         "bench",
@@ -278,7 +278,7 @@ fn hostile_names_are_shown_as_they_are_and_harm_nothing() {
 }
 
 #[test]
-fn report_of_a_run_without_a_whole_second_or_a_transaction_says_so() {
+fn report_of_a_run_without_a_second_or_transaction_says_so() {
     let dir = directory();
     let tiny = ["bench", "--table-size=50", "--report=run.html", "--events=3", "oltp_point_select"];
     assert_code(&run(dir.path(), &tiny), 0);
@@ -289,7 +289,7 @@ fn report_of_a_run_without_a_whole_second_or_a_transaction_says_so() {
 }
 
 #[test]
-fn report_that_cannot_be_written_is_refused_before_anything_is_done() {
+fn unwritable_report_is_refused_before_anything_is_done() {
     let dir = directory();
     for (path, why) in [("none/run.html", "No such file or directory"), (".", "it is no file")] {
         let output = run(dir.path(), &bench(&["--report", path, "oltp_update_index"]));
@@ -316,7 +316,7 @@ fn quiet_says_nothing_but_what_went_wrong() {
 }
 
 #[test]
-fn no_percentile_and_another_stall_threshold_are_said_in_the_text() {
+fn text_says_no_percentile_and_another_stall_threshold() {
     let dir = directory();
     let output = run(dir.path(), &bench(&["--percentile=0", "--stall-threshold=20ms", "oltp_point_select"]));
     assert_code(&output, 0);

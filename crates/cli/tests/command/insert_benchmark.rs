@@ -87,7 +87,7 @@ fn tables_of_a_run_before_are_used_and_actions_have_their_steps() {
 }
 
 #[test]
-fn json_has_a_line_for_each_interval_and_step_and_one_at_the_end() {
+fn json_has_a_line_for_each_interval_and_step_and_a_last_one() {
     let dir = directory();
     let args = ["--format=json", "--steps=l.i0,l.x,l.i1,qp20", "--remove", "--warmup-time=1"];
     let output = run(dir.path(), &insert_benchmark(&args));

@@ -32,7 +32,7 @@ fn plan(dir: &Path, options: &Value, phases: &Value) -> Value {
 }
 
 #[test]
-fn list_has_each_experiment_with_what_is_seen_and_where_it_comes_from() {
+fn list_has_each_experiment_with_its_stall_and_source() {
     let dir = directory();
     let output = run(dir.path(), &["lab", "list", "--format=json"]);
     assert_code(&output, 0);
@@ -48,7 +48,7 @@ fn list_has_each_experiment_with_what_is_seen_and_where_it_comes_from() {
 }
 
 #[test]
-fn a_name_that_is_misspelt_gets_the_nearest_one_if_one_is_near_and_nothing_is_made() {
+fn misspelt_name_gets_the_nearest_one_and_nothing_is_made() {
     let dir = directory();
     let output = run(dir.path(), &["lab", "run", "free-lst"]);
     assert_code(&output, 2);
@@ -104,7 +104,7 @@ fn a_run_on_a_slow_device_makes_no_more_writes_than_that() {
 }
 
 #[test]
-fn a_run_that_is_not_kept_ends_without_a_close_and_what_it_leaves_is_sound() {
+fn run_without_keep_ends_without_a_close_and_leaves_it_sound() {
     let left = |is_kept: bool| {
         let dir = directory();
         let tables = json!({ "count": 1, "rows": 500 });
@@ -125,7 +125,7 @@ fn a_run_that_is_not_kept_ends_without_a_close_and_what_it_leaves_is_sound() {
 }
 
 #[test]
-fn an_interrupt_of_the_lab_alone_ends_its_run_and_leaves_neither_data_nor_report() {
+fn interrupt_of_the_lab_alone_leaves_neither_data_nor_report() {
     let dir = directory();
     let mut child = millpond(dir.path(), &["lab", "run", "ddl-drop", "--quick", "--dir=data/a/b", "--report=lab.html"])
         .stdout(Stdio::piped())

@@ -143,7 +143,7 @@ fn bench_goes_through_prepare_run_and_cleanup() {
 }
 
 #[test]
-fn tables_without_an_index_are_loaded_and_run_and_refused_to_selects_by_k() {
+fn tables_without_an_index_run_and_refuse_selects_by_k() {
     let dir = directory();
     let act = |more: &[&str]| run(dir.path(), &[&["bench", "--table-size=300", "--time=1"], more].concat());
     assert_code(&act(&["--create-secondary=off", "oltp_update_index", "prepare"]), 0);
@@ -250,7 +250,7 @@ fn remove_takes_away_what_bench_made_and_nothing_else() {
 }
 
 #[test]
-fn wrong_usage_is_one_message_that_names_option_value_and_way_out() {
+fn wrong_usage_is_one_message_with_option_value_and_way_out() {
     let dir = directory();
     let cases: [(&[&str], &[&str]); 18] = [
         (&["bench", "--buffer-pool-size=64", "oltp_insert"], &["--buffer-pool-size", "'64'", "64MiB"]),
@@ -322,7 +322,7 @@ fn info_and_dump_tell_what_is_in_the_files() {
 }
 
 #[test]
-fn status_tells_how_an_engine_is_doing_and_how_a_database_was_left() {
+fn status_tells_the_state_of_an_engine_and_of_a_closed_database() {
     let dir = directory();
     let status = |args: &[&str]| run(dir.path(), &[&["status"], args].concat());
     let args = ["bench", "--table-size=500", "--time=600", "--status-socket=sock", "--dir=db", "oltp_update_index"];
@@ -491,7 +491,7 @@ fn interrupt_ends_the_run_with_its_summary() {
 }
 
 #[test]
-fn request_to_terminate_ends_the_run_with_its_summary_and_its_own_code() {
+fn terminate_request_ends_the_run_with_summary_and_own_code() {
     // A child of `nohup` ignores hangups, so then the test of a hangup is skipped.
     let status = std::fs::read_to_string("/proc/self/status").expect("Linux");
     let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:")).expect("there").trim();

@@ -24,7 +24,7 @@ fn of(lines: &[Value], name: &str) -> (String, String) {
 }
 
 #[test]
-fn options_lists_every_option_of_the_engine_with_the_engines_own_default() {
+fn options_lists_every_option_with_the_engines_own_default() {
     let dir = directory();
     let lines = listed(&mut options(dir.path(), &[]));
     assert_eq!(lines.len(), OptionInfo::ALL.len());
@@ -196,7 +196,7 @@ fn document_has_the_table_of_options() {
 }
 
 #[test]
-fn a_profile_sets_what_nobody_asked_for_and_says_so() {
+fn profile_sets_what_was_not_given_and_says_so() {
     let dir = directory();
     let lines = listed(&mut options(dir.path(), &["--profile=mysql-8.0", "--io-capacity=4000"]));
     assert_eq!(of(&lines, "profile"), ("mysql-8.0".to_owned(), "flag".to_owned()));

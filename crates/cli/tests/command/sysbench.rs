@@ -82,7 +82,7 @@ fn each_option_for_a_server_is_told_once_and_without_its_value() {
 }
 
 #[test]
-fn scripts_paths_and_deprecated_names_are_taken_and_unknown_ones_refused() {
+fn script_paths_and_old_names_are_taken_and_unknown_refused() {
     let dir = directory();
     let bench = |line: &str| run(dir.path(), &["bench"].into_iter().chain(line.split(' ')).collect::<Vec<_>>());
     let old = "/usr/share/sysbench/oltp_insert.lua --table_size=100 --num-threads=2 --max-time=0 --max-requests=50";

@@ -66,7 +66,7 @@ fn too_few_threads_end_in_an_error_and_never_in_a_panic() {
 }
 
 #[test]
-fn load_without_threads_names_the_limit_and_leaves_no_half_loaded_table() {
+fn load_without_threads_names_the_limit_and_leaves_no_table() {
     if !rustix::process::geteuid().is_root() {
         return;
     }

@@ -28,7 +28,7 @@ fn number_after(block: &str, name: &str) -> f64 {
 }
 
 #[test]
-fn top_shows_a_running_engine_over_its_socket_and_its_port_and_ends_with_it() {
+fn top_shows_an_engine_over_socket_and_port_and_ends_with_it() {
     let dir = directory();
     let port = free_port().to_string();
     let args = ["bench", "--table-size=500", "--time=600", "--dir=db", "--status-socket=sock", "oltp_update_index"];
@@ -89,7 +89,7 @@ fn top_shows_a_running_engine_over_its_socket_and_its_port_and_ends_with_it() {
 const BACKLOG: usize = 17;
 
 #[test]
-fn an_engine_that_is_stopped_is_a_failure_although_nobody_can_connect() {
+fn stopped_engine_is_a_failure_although_none_can_connect() {
     let dir = directory();
     let args = ["bench", "--table-size=500", "--time=600", "--dir=db", "--status-socket=sock", "oltp_update_index"];
     let (mut bench, lines) = start_until_its_first_line(dir.path(), &args);
@@ -126,7 +126,7 @@ fn answer(dir: &Path, answers: &'static [&'static str]) -> thread::JoinHandle<()
 }
 
 #[test]
-fn an_end_is_quiet_but_for_who_wants_one_interval_and_what_is_no_engine_is_a_failure() {
+fn end_is_quiet_except_with_once_and_no_engine_is_a_failure() {
     let killed = "the engine at 'sock' has ended without a close: killed";
     for (answers, args, code, text) in [
         (&[ENGINE][..], &["--plain"][..], 0, killed),
@@ -175,7 +175,7 @@ fn rest_of(ours: &mut File) -> String {
 }
 
 #[test]
-fn who_watches_an_engine_that_does_not_answer_can_leave() {
+fn viewer_of_a_silent_engine_can_leave() {
     let dir = directory();
     let listener = UnixListener::bind(dir.path().join("sock")).expect("a socket can be made");
     let (mut top, mut ours) = top_on_a_terminal(dir.path());
@@ -228,7 +228,7 @@ fn on_a_terminal_top_draws_until_somebody_leaves() {
 }
 
 #[test]
-fn who_cannot_be_watched_is_named_with_the_way_out() {
+fn engine_that_cannot_be_watched_is_named_with_the_way_out() {
     let dir = directory();
     std::fs::create_dir(dir.path().join("db")).expect("a directory can be made");
     std::fs::write(dir.path().join("file"), "mine").expect("a file can be written");

@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_in_the_lane_keeps_it_and_its_pages_over_a_split_and_others_wait() {
+    fn operation_keeps_the_lane_and_its_pages_over_a_split() {
         run(1, || {
             let options = Options::new().page_size(ByteSize::kib(4)).buffer_pool_size(ByteSize::kib(160));
             let options = options.redo_capacity(ByteSize::mib(2));

@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn each_slot_is_taken_once_and_by_the_first_cleaner_alone_where_it_shares_none() {
+    fn slots_are_taken_once_and_by_one_cleaner_if_not_shared() {
         let classic = classic();
         let take = |cleaner| classic.take_slot(cleaner).map(|(slot, task)| (slot.at, task.pages));
         assert_eq!(take(Cleaner::First), None, "there is no pass yet");
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn others_wait_for_a_pass_that_is_shared_and_has_a_slot_left_or_for_the_end_of_all() {
+    fn cleaners_wait_for_a_shared_pass_with_slots_or_for_the_end() {
         run(2, || {
             let classic = Arc::new(classic());
             let other = {
@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn an_instance_has_its_part_of_the_pages_rounded_up_and_idle_passes_are_told_apart() {
+    fn instance_gets_its_part_rounded_up_and_idle_passes_differ() {
         run(3, || {
             let options = Options::new().page_size(ByteSize::kib(4)).buffer_pool_size(ByteSize::kib(4 * 121));
             let options = options.redo_capacity(ByteSize::mib(2)).dirty_tracking(DirtyTracking::FlushList);

@@ -8,7 +8,7 @@ use lock_api::RwLock;
 use super::latch::Latch;
 
 #[test]
-fn writers_exclude_everybody_and_readers_only_writers() {
+fn writers_exclude_all_and_readers_only_writers() {
     let latch = RwLock::<Latch, u64>::new(0);
     let one = latch.try_read().expect("free");
     let two = latch.try_read().expect("shared");
@@ -42,7 +42,7 @@ fn new_readers_do_not_overtake_a_parked_writer() {
 
 /// Two counters that differ only while a writer is at work.
 #[test]
-fn no_reader_sees_half_of_a_change_and_nobody_waits_for_ever() {
+fn no_reader_sees_half_of_a_change_and_no_wait_is_endless() {
     let latch = Arc::new(RwLock::<Latch, [u64; 2]>::new([0; 2]));
     let seen = Arc::new(AtomicU64::new(0));
     let turns = if cfg!(miri) { 50 } else { 20_000 };

@@ -131,7 +131,7 @@ mod tests {
     const S: u64 = 1_000_000_000;
 
     #[test]
-    fn each_second_has_its_slowest_whoever_looks_and_how_often() {
+    fn each_second_has_its_slowest_however_often_it_is_read() {
         let operations = Operations::new();
         for (now_ns, ms) in [(0, 4), (S / 2, 9), (S - 1, 7), (S, 2), (3 * S, 0), (3 * S + 1, 1)] {
             operations.ended(OperationKind::Get, 3, now_ns, ms * 1_000_000);
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn a_newer_second_takes_the_place_of_an_older_one_however_slow_that_was() {
+    fn newer_second_replaces_an_older_one_however_slow_that_was() {
         let operations = Operations::new();
         operations.ended(OperationKind::Write, 0, 5 * S, 900 * S);
         operations.ended(OperationKind::Write, 0, 69 * S, 1_000_000);

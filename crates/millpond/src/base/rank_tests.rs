@@ -27,7 +27,7 @@ fn a_mutex_is_waited_for_with_earlier_ones_held_only() {
 }
 
 #[test]
-fn who_waits_for_anything_else_holds_no_mutex() {
+fn thread_that_waits_for_anything_else_holds_no_mutex() {
     let turn: Turn<()> = Turn::new(Rank::Ddl, ());
     let [mutex, own]: [Mutex<()>; 2] = [Rank::Store, Rank::Bell].map(|rank| Mutex::new(rank, ()));
     let (latch, condition, waits) = (RwLock::new(()), Condvar::new(), Waits::new(std::time::Duration::from_secs(1)));

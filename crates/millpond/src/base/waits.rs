@@ -600,7 +600,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_waits_is_seen_while_he_does_and_not_when_it_is_over() {
+    fn waiter_is_seen_during_its_wait_and_not_afterwards() {
         let waits = Waits::new(Duration::from_secs(1));
         let waiting = |class: WaitClass| waits.summary()[class as usize].waiting;
         let seen = waits.timed(WaitClass::Lane, || {
@@ -640,7 +640,7 @@ mod tests {
     }
 
     #[test]
-    fn the_longest_latch_of_an_operation_is_told_and_none_of_another() {
+    fn longest_latch_is_of_the_operation_itself() {
         let waits = Waits::new(Duration::from_nanos(1));
         let wait = |page: u64, ms: u64| {
             waits.timed(WaitClass::PageLatch, || std::thread::sleep(Duration::from_millis(ms)));
@@ -689,7 +689,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wait_inside_of_one_of_its_class_is_a_part_of_it_and_one_that_was_none_is_not_noted() {
+    fn nested_wait_of_a_class_counts_once_and_no_wait_not_at_all() {
         let waits = Waits::new(Duration::from_secs(1));
         let nap = || std::thread::sleep(Duration::from_millis(2));
         waits.timed(WaitClass::LogSpace, || {

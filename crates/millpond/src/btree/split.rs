@@ -337,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn ascending_inserts_leave_the_left_page_full_and_others_cut_it_in_half() {
+    fn ascending_inserts_fill_the_left_page_and_others_halve_it() {
         let page = leaf(&[b"a", b"b", b"c", b"d", b"e", b"f", b"g"]);
         let view = PageView::new(&page);
         let after = cut_leaf(view, &[&pending(b"h", 600)], 4096).expect("can be cut").expect("does not fit");

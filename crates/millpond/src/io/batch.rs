@@ -239,7 +239,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_batch_larger_than_a_ring_is_transferred_and_each_piece_has_its_own_result() {
+    fn batch_larger_than_a_ring_has_a_result_for_each_piece() {
         let chosen =
             [IoEngine::Auto, IoEngine::Threads].map(|engine| Batches::new(engine).expect("one engine is available"));
         for batches in chosen.into_iter().chain([Batches::Threads(None)]) {

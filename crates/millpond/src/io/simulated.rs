@@ -604,7 +604,7 @@ mod tests {
     }
 
     #[test]
-    fn synced_writes_are_in_every_image_and_unsynced_ones_only_by_choice() {
+    fn images_have_all_synced_writes_and_unsynced_ones_by_choice() {
         let disk = SimulatedDisk::new();
         let file = disk.create("f").expect("created");
         disk.sync_names().expect("synced");
@@ -629,7 +629,7 @@ mod tests {
     }
 
     #[test]
-    fn a_write_that_returned_after_the_sync_began_is_not_covered_by_it() {
+    fn write_that_returned_after_the_sync_began_is_not_covered() {
         let history = vec![
             Event::Change { change: Change::Write { file: 0, offset: 0, bytes: block(1).into() }, done_at: Some(2) },
             Event::Change { change: Change::Length { file: 1, len: 9 }, done_at: Some(2) },
@@ -640,7 +640,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_failed_sync_gave_up_is_read_and_covered_by_no_later_one() {
+    fn data_of_a_failed_sync_is_read_and_never_covered_later() {
         let disk = SimulatedDisk::new();
         let file = disk.create("f").expect("created");
         disk.sync_names().expect("synced");

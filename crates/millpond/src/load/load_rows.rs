@@ -267,7 +267,7 @@ mod tests {
 
     /// A transaction has 2^32 references; those of the next transaction follow.
     #[test]
-    fn a_load_with_more_long_values_than_a_transaction_has_references_takes_another() {
+    fn load_with_too_many_long_values_takes_another_transaction() {
         let options = Options::new().buffer_pool_size(bytesize::ByteSize::mib(1));
         let options = options.redo_capacity(bytesize::ByteSize::mib(2));
         let db = Db::open_on(Arc::new(SimulatedDisk::new()), options).expect("opened");

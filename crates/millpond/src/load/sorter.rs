@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_that_is_not_as_it_was_written_is_reported_and_a_full_disk_leaves_no_file() {
+    fn changed_run_is_reported_and_a_full_disk_leaves_no_file() {
         let disk = SimulatedDisk::new();
         let mut sorter = Sorter::new(Arc::new(disk.clone()), SpaceId(3), &RunNumbers::default(), 1 << 20, 1);
         for (key, payload) in rows(20_000, 8) {

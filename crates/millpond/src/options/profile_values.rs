@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_set_afterwards_counts_and_what_was_set_before_does_not() {
+    fn options_set_after_a_profile_count_and_those_before_do_not() {
         let options = Options::new().io_capacity(4_000).profile(Profile::Mysql56).max_dirty_pages_pct(10);
         assert_eq!((options.io_capacity, options.max_dirty_pages_pct), (Some(200), Some(10)));
         let back = format!("{:?}", options.profile(Profile::Millpond));
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pool_of_a_gibibyte_has_eight_instances_where_the_server_did_that() {
+    fn pool_of_a_gibibyte_has_eight_instances_as_in_the_server() {
         let instances = |profile, size| Options::new().profile(profile).buffer_pool_size(size).instances();
         assert_eq!(instances(Profile::Mysql56, ByteSize::gib(1)), 8);
         assert_eq!(instances(Profile::Mysql56, ByteSize::mib(1_023)), 1);
@@ -201,7 +201,7 @@ mod tests {
     /// With a profile, a caller sets one more option. The profile's values give way, except its three central policies:
     /// how free frames are found, how pages are chosen for flushing, and which threads write the log.
     #[test]
-    fn each_goes_with_each_other_value_of_each_option_or_it_is_told_why_not() {
+    fn each_pair_of_values_fits_or_is_refused_with_a_reason() {
         let is_mistake = |profile: Profile, name: &str, value: &str| match (name, value) {
             ("page_replacement", "s3_fifo") | ("dirty_tracking", "scan") => true,
             ("page_cleaners", "4") => true,
@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_profile_fills_in_gives_way_and_what_somebody_gives_does_not() {
+    fn values_of_a_profile_give_way_and_given_ones_do_not() {
         let envelope = |options: Options| options.adaptive_flushing_method(AdaptiveFlushingMethod::Envelope);
         let of = envelope(Options::new().profile(Profile::Mysql80)).settled();
         assert_eq!((of.io_capacity, of.max_dirty_pages_pct), (None, None));

@@ -70,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_overdue_is_asked_for_soon_and_nothing_while_the_log_stands_still() {
+    fn overdue_pages_are_due_soon_and_a_still_log_needs_none() {
         let ages = [(0, 2), (50 * MB, 1), (199 * MB, 1)];
         assert!((envelope(&ages, 200 * MB).pages_per_s(1048576.0) - 150.0).abs() < 1e-9, "three in a tick");
         assert!(envelope(&ages, 10).pages_per_s(0.0) < 1e-6);

@@ -95,7 +95,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_takes_clean_pages_wakes_the_keeper_each_one_and_a_half_milliseconds() {
+    fn takers_of_clean_pages_wake_the_keeper_every_1500_us() {
         let mut need = FrameNeed::default();
         assert_eq!((need.target(8192), need.low(8192)), (64, 48), "nothing is known");
         need.tick(9_000, 0.05);

@@ -62,7 +62,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tenth_of_io_capacity_at_least_where_too_many_pages_are_dirty() {
+    fn too_many_dirty_pages_ask_for_a_tenth_of_io_capacity() {
         let settings = Settings { io_capacity: 205, ..Settings::INNODB };
         let pages = |dirty, grown: u64| {
             let mut cleaner = KeepAverage::default();

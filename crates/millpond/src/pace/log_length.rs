@@ -42,7 +42,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_shorter_log_is_come_to_little_by_little_and_a_longer_one_at_once() {
+    fn shorter_log_is_reached_in_steps_and_a_longer_one_at_once() {
         let mut length = LogLength::default();
         assert_eq!(length.tick(0.02, 1000, 9000, 0), 1000);
         assert_eq!(length.tick(0.02, 4000, 9000, 900), 4000);

@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn who_writes_little_does_not_wait_behind_a_large_transaction() {
+    fn small_writer_does_not_wait_behind_a_large_transaction() {
         let mut payments = limited(1e6, 0);
         let large = charged(&mut payments, 64_000_000, true, 0);
         let small = charged(&mut payments, 75_000, false, 0);

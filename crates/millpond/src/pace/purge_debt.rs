@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_kept_up_with_does_nothing() {
+    fn writer_owes_nothing_while_purge_keeps_up() {
         assert_eq!(after(100_000, 1, 1.0, 16.0, 32), (16.0, 0));
         assert_eq!(PurgeDebt::default().left(u64::from(u32::MAX), 0, 1), 0);
     }
@@ -130,7 +130,7 @@ mod tests {
 
     /// Half of a record of 200 was put off: writers that only insert do not pay for it.
     #[test]
-    fn who_leaves_nothing_owes_nothing() {
+    fn writer_that_leaves_no_rows_owes_nothing() {
         let mut debt = PurgeDebt::default();
         debt.paid(280, 200);
         assert_eq!((debt.left(0, 1_500, 2_048), debt.left(1, 1_500, 2_048)), (0, 81));

@@ -39,7 +39,7 @@ mod tests {
     const MB: u64 = 1_000_000;
 
     #[test]
-    fn everybody_waits_at_three_quarters_of_the_log() {
+    fn all_writers_wait_at_three_quarters_of_the_log() {
         assert_eq!(limit(3800 * MB), 2850 * MB);
         // Observed on a server in that state: the log's end, and its last checkpoint.
         let age = 135_550_126_707 - 132_524_978_607_u64;

@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn a_quiet_time_tells_nothing_also_after_a_log_that_was_filled_soon() {
+    fn quiet_time_tells_nothing_even_after_a_log_filled_soon() {
         let mut capacity = WriteCapacity::new(0.0);
         let busy = Written { pages: 20.0, lots_pages: 20.0, lots_s: 0.02, saturated: true, lap_s: 2.0 };
         (0..500).for_each(|_| capacity.tick(0.02, busy));
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tick_that_comes_late_says_little_and_nothing_written_is_not_nothing_known() {
+    fn late_tick_counts_little_and_no_writes_keep_the_estimate() {
         let mut capacity = WriteCapacity::new(0.0);
         ticks(&mut capacity, 500, 20.0, true);
         let stopped = Written { pages: 0.0, lots_pages: 0.0, lots_s: 0.0, saturated: true, lap_s: 60.0 };

@@ -157,7 +157,7 @@ mod tests {
     use std::time::Duration;
 
     #[test]
-    fn a_door_made_narrower_lets_nobody_in_before_enough_have_left() {
+    fn narrowed_admission_admits_none_before_enough_have_left() {
         let (admission, waits) = (Admission::new(3), Waits::new(Duration::from_secs(1)));
         let mut inside: Vec<_> = (0..3).map(|_| admission.enter(1, &waits, |_| ())).collect();
         admission.resize(1);
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn who_asks_for_many_is_not_passed_by_those_who_ask_for_one() {
+    fn request_for_many_places_is_not_passed_by_single_ones() {
         let (admission, waits) = (Admission::new(4), Waits::new(Duration::from_secs(1)));
         let inside = admission.enter(2, &waits, |_| ());
         let line = |count: usize| {
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn who_waits_for_places_whose_holders_wait_for_frames_waits_for_a_frame() {
+    fn waiter_for_places_of_frame_waiters_waits_for_a_frame() {
         // The first waits for its own frame.
         assert_eq!(behind_one_who_waits(1, 8), (0, 2, true));
         assert_eq!(behind_one_who_waits(1, 2), (1, 1, false));

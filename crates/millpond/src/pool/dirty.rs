@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn a_search_that_begins_anew_after_each_page_looks_at_all_before_it_again() {
+    fn search_begun_anew_after_each_page_repeats_earlier_looks() {
         let dirty = dirty_pages(1);
         (0..10).for_each(|frame| dirty.mark(FrameId(frame), Lsn(1_000 - u64::from(frame))));
         let (mut taken, mut looked_at) = (HashSet::new(), Vec::new());
@@ -243,7 +243,7 @@ mod tests {
     /// While a thread holds the last mutex in rank order it may wait for no other (RANK-1): a search that takes a mutex
     /// panics.
     #[test]
-    fn a_scan_for_dirty_pages_takes_no_mutex_and_that_of_a_list_does() {
+    fn a_scan_for_dirty_pages_takes_no_mutex_unlike_a_list() {
         let found = |tracking| {
             let dirty = tracked(tracking, 1);
             (0..10).for_each(|frame| dirty.mark(FrameId(frame), Lsn(1_000 - u64::from(frame))));

@@ -408,7 +408,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn time_in_the_window_is_a_union_over_all_who_wait_at_once() {
+    fn time_in_the_window_is_a_union_over_concurrent_waiters() {
         let of = WindowTime::default();
         // Three threads wait from 1,000 to 1,100, and one of them on to 1,150.
         for _ in 0..3 {

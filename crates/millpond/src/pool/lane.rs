@@ -96,7 +96,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn who_waits_behind_one_who_waits_for_a_frame_waits_for_that() {
+    fn waiter_behind_a_frame_waiter_waits_for_a_frame() {
         // The first finds the lane free, and then waits for its own frame.
         assert_eq!(behind_one_who_waits(8), (1, 2, true));
         assert_eq!(behind_one_who_waits(2), (2, 1, false));

@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clean_page_is_looked_for_among_the_hundred_at_the_tail_and_then_among_all() {
+    fn clean_page_is_sought_in_100_at_the_tail_and_then_in_all() {
         for (dirty, searches, searched) in [(0, 1, 1), (99, 1, 100), (100, 2, 100 + 101), (299, 2, 100 + 300)] {
             let pool = full(300, 1, dirty, Writes { ns: 0, can: true });
             assert_eq!((take(&pool, 0, 1), gone(&pool, 300)), ((Some(1), false), vec![dirty]));
@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn where_none_is_clean_as_many_pages_are_written_as_frames_are_needed_those_in_use_passed_over() {
+    fn without_clean_pages_one_is_written_for_each_needed_frame() {
         let pool = full(300, 1, 300, Writes { ns: 0, can: true });
         let _used = [0, 1].map(|number| pool.fetch_cold(page(number)).expect("there"));
         assert_eq!((take(&pool, 0, 1), gone(&pool, 300)), ((Some(1), true), vec![2]));
@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn who_can_write_nothing_waits_in_line_until_somebody_gives_a_frame() {
+    fn thread_that_can_write_no_page_waits_until_a_frame_is_given() {
         let pool = Arc::new(full(20, 1, 20, Writes { ns: 0, can: false }));
         assert_eq!((take(&pool, 0, 1), gone(&pool, 20)), ((None, true), vec![]));
         assert_eq!((pool.searches().flush_searches, pool.single_flushes()), (1, 0), "LEGACY-1");
@@ -303,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn others_wait_behind_who_writes_a_page_of_the_same_instance_and_of_no_other() {
+    fn page_writer_holds_up_others_of_its_own_instance_only() {
         const MS: u64 = 1_000_000;
         let pool = Arc::new(full(40, 2, 40, Writes { ns: MS, can: true }));
         run(3, || {

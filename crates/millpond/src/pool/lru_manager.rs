@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn it_wakes_at_once_only_where_frames_ran_out_and_some_were_made() {
+    fn manager_wakes_at_once_only_after_frames_ran_out() {
         let after = |free, made| {
             let mut sleep = AdaptiveSleep { ms: 300 };
             sleep.adapt(free, 1000, made);

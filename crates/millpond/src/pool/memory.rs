@@ -337,7 +337,7 @@ mod tests {
 
     #[test]
     #[cfg(not(miri))]
-    fn memory_is_touched_as_the_pool_is_made_and_then_ahead_of_who_takes_frames() {
+    fn memory_is_touched_with_the_pool_and_then_ahead_of_takers() {
         // 128 MiB; a few faults come from counting them.
         let (count, few) = (8 * CHUNK, 4);
         let frames = Frames::new(count, 16_384).expect("memory");

@@ -461,7 +461,7 @@ mod tests {
     }
 
     #[test]
-    fn who_looks_goes_on_past_what_he_has_seen() {
+    fn search_goes_on_past_the_pages_it_has_seen() {
         // The third of four instances.
         let lru = MidpointLru::new(2, 4, 100);
         let frames = [2, 6, 10, 14].map(FrameId);
@@ -487,7 +487,7 @@ mod tests {
     }
 
     #[test]
-    fn who_wants_a_dirty_one_passes_over_others() {
+    fn search_for_a_dirty_page_passes_over_clean_ones() {
         let lru = MidpointLru::new(0, 1, 100);
         (0..6).map(|n| n * 2).chain([13]).for_each(|n| lru.admit(FrameId(n), page(n)));
         let found = |wanted, steps| {

@@ -60,7 +60,7 @@ impl<'p> Reading<'p> {
             shard.remove(&self.id)
         };
         drop(shard);
-        if !planted!("failed_read_tells_nobody") || answer.is_ok() {
+        if !planted!("failed_read_tells_no_waiter") || answer.is_ok() {
             tell(entry, answer);
         }
         true

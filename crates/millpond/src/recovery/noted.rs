@@ -228,7 +228,7 @@ mod tests {
 
     /// Pages of a tree that the log drops are not redone: they need no part.
     #[test]
-    fn pages_of_dropped_spaces_are_forgotten_before_pages_are_cut_into_parts() {
+    fn pages_of_dropped_spaces_go_before_the_split_into_parts() {
         let mut noted = Noted::new(400, BTreeSet::new());
         for space in 2..100 {
             for n in 0..400 {

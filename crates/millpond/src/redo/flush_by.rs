@@ -71,7 +71,7 @@ mod tests {
     /// A commit each millisecond asks for durability within a second. Each sync covers the log of ten milliseconds
     /// before.
     #[test]
-    fn a_log_that_always_grows_is_due_about_once_in_the_time_that_was_asked_for() {
+    fn log_that_always_grows_is_due_about_once_in_each_term() {
         let (mut by, mut syncs, mut kept) = (FlushBy::default(), 0, 0);
         for now in 0..20_000u64 {
             by.ask(Lsn(now + 1), now, 1_000);
@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn the_soonest_counts_and_covers_those_before_him() {
+    fn soonest_request_counts_and_covers_those_before_it() {
         let mut by = FlushBy::default();
         assert!(by.ask(Lsn(10), 0, 1_000));
         assert!(by.ask(Lsn(20), 1, 10), "sooner");

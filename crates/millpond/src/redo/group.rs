@@ -155,7 +155,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_group_passes_only_whole_at_its_own_place_and_in_its_own_epoch() {
+    fn group_passes_only_whole_in_its_own_place_and_epoch() {
         let payload = b"some page operations";
         let place = Place { nonce: 77, at: Lsn(4096) };
         let mut bytes = vec![0u8; payload.len() + GROUP_FRAME_LEN];

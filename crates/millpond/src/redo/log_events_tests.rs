@@ -13,7 +13,7 @@ use crate::simulation::{run, sleep_ns, spawn};
 const ROUND: u64 = EVENTS * BYTES;
 
 #[test]
-fn the_byte_before_an_lsn_says_which_event_it_has_and_they_come_round() {
+fn byte_before_an_lsn_decides_its_event_and_events_come_round() {
     let events = LogEvents::new();
     let number = |lsn| events.0.iter().position(|event| std::ptr::eq(event, events.of(Lsn(lsn))));
     assert_eq!(events.0.len(), 2048);
@@ -57,7 +57,7 @@ fn looks(lsns: &[u64], (from, to): (u64, u64), is_over: bool) -> Vec<u64> {
 }
 
 #[test]
-fn who_waits_in_a_block_that_is_set_looks_again_and_nobody_else() {
+fn only_waiters_in_the_block_of_a_set_event_look_again() {
     // One look to begin with, and one more when woken.
     assert_eq!(looks(&[1024, 1025, 1536, 1537], (1024, 1536), true), [1, 2, 2, 1]);
     assert_eq!(looks(&[1024, 1025, 1536, 1537], (1024, 1537), true), [1, 2, 2, 2]);
@@ -67,7 +67,7 @@ fn who_waits_in_a_block_that_is_set_looks_again_and_nobody_else() {
 }
 
 #[test]
-fn however_much_is_set_nobody_is_woken_twice_for_it() {
+fn no_waiter_is_woken_twice_however_much_is_set() {
     assert_eq!(looks(&[1, 513, 300_000, ROUND], (0, 5 * ROUND), false), [2; 4]);
     assert_eq!(looks(&[1, 513, 300_000, ROUND], (300_000, 3 * ROUND), false), [2; 4]);
     assert_eq!(looks(&[1, 513, 300_000, ROUND], (0, ROUND - BYTES), false), [2, 2, 2, 1], "all but one block");
@@ -101,7 +101,7 @@ fn naps(until_ms: u64, woken_at_ms: &'static [u64]) -> Vec<u64> {
 }
 
 #[test]
-fn naps_that_the_clock_ends_double_from_one_millisecond_to_a_hundred_and_others_do_not() {
+fn only_naps_that_the_clock_ends_double_from_1_to_100_ms() {
     assert_eq!(naps(327, &[]), [1, 2, 4, 8, 16, 32, 64, 100, 100].map(|ms| ms * 4));
     // Woken 0.25 ms before milliseconds two, three and six are over, from naps of 2, 2 and 4 ms.
     assert_eq!(naps(9, &[2, 3, 6]), [4, 3, 4, 8, 4, 16]);

@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn the_idle_and_the_busy_do_not_spin_and_others_the_longer_the_less_they_use() {
+    fn spin_is_longer_with_less_cpu_and_none_when_idle_or_busy() {
         assert_eq!(MYSQL.rounds(79.9, 6.0), 0);
         assert_eq!(MYSQL.rounds(300.0, 6.0), 0);
         assert_eq!(MYSQL.rounds(299.0, 6.0), 25_000);
@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_believed_is_what_was_used_and_a_slow_sync_is_not_spun_for() {
+    fn believed_cpu_is_the_used_cpu_and_slow_syncs_end_spinning() {
         let cpu = CpuUse::new(MYSQL);
         cpu.believe(98_500, 100_000, 6.0);
         assert_eq!(cpu.believed(), (9_850, 600));

@@ -151,7 +151,7 @@ impl Pipeline {
         self.recent_written.add(start, start.plus(to_u64(group.len())));
         // SeqCst: see `wanted`.
         fence(Ordering::SeqCst);
-        if self.is_wanted(Stage::Written, start) && !planted!("copy_rings_nobody") {
+        if self.is_wanted(Stage::Written, start) && !planted!("copy_rings_no_bell") {
             // The writer may have stopped at this gap, and found nothing more to do.
             self.to_write.ring();
         }

@@ -31,7 +31,7 @@ fn enter(window: &RecentClosed) -> (u64, u64, Vec<u32>) {
 }
 
 #[test]
-fn who_begins_within_the_window_does_not_wait_and_who_begins_beyond_it_waits_until_links_are_followed() {
+fn only_a_begin_beyond_the_window_waits_for_the_links() {
     run(1, || {
         let window = window(LogRecentClosed::Poll);
         let waits = Waits::new(Duration::from_secs(1));
@@ -117,7 +117,7 @@ fn behind_a_closer(how: LogRecentClosed) -> [(u64, usize); 2] {
 }
 
 #[test]
-fn a_closer_that_nobody_wakes_comes_when_its_nap_is_over_and_one_that_is_woken_at_once() {
+fn closer_comes_at_the_end_of_its_nap_or_at_once_when_woken() {
     assert_eq!(behind_a_closer(LogRecentClosed::Poll), [(1_010, 45), (6_010, 35)]);
     for how in [LogRecentClosed::Wake, LogRecentClosed::WakeIfUnset] {
         assert_eq!(behind_a_closer(how), [(130, 1), (5_330, 1)], "{how:?}");

@@ -342,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn differences_of_two_definitions_are_listed_whatever_their_order() {
+    fn differences_of_definitions_are_listed_in_any_order() {
         let has = TableDefinition::new().index("a", [Field::value(0..2)]).unique("b", [Field::key(..)]);
         let same = TableDefinition::new().unique("b", [Field::key(..)]).index("a", [Field::value(0..2)]);
         assert!(has.differences(&same).is_empty());

@@ -249,7 +249,7 @@ mod tests {
 
     /// Each client has an hour: a client that waited for another would get no answer.
     #[test]
-    fn who_is_silent_or_drips_keeps_no_other_waiting_nor_the_close() {
+    fn silent_or_slow_client_delays_no_other_client_nor_the_close() {
         let dir = tempfile::tempdir().expect("a directory");
         let path = dir.path().join("sock");
         let server = serve_at(&path, Duration::from_secs(3_600));
@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn silence_is_the_end_of_a_request_and_more_clients_than_places_are_all_answered() {
+    fn silence_ends_a_request_and_surplus_clients_are_answered() {
         let dir = tempfile::tempdir().expect("a directory");
         let path = dir.path().join("sock");
         let _server = serve_at(&path, Duration::ZERO);
@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_without_an_end_is_answered_and_the_answer_arrives_behind_it() {
+    fn request_without_an_end_is_answered_behind_its_bytes() {
         let dir = tempfile::tempdir().expect("a directory");
         let path = dir.path().join("sock");
         let _server = serve_at(&path, Duration::from_secs(3_600));

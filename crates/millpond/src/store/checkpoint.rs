@@ -229,7 +229,7 @@ mod tests {
 
     /// STORE-3: one place in the durable directory, one in the directory being written, and one written since.
     #[test]
-    fn each_map_page_finds_a_third_place_while_a_directory_is_on_its_way() {
+    fn each_map_page_finds_a_third_place_beside_a_directory() {
         run(1, || {
             let options = Options::new().page_size(ByteSize::kib(4)).buffer_pool_size(ByteSize::mib(2));
             let db =

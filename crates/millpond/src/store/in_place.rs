@@ -142,7 +142,7 @@ mod tests {
 
     /// IN-PLACE-1: a page is overwritten in place while its space is dropped, which would free the slot for another.
     #[test]
-    fn a_slot_that_is_written_to_is_given_to_nobody_else() {
+    fn slot_that_is_written_to_is_given_to_no_other_page() {
         let mut met = 0;
         for seed in 0..400 {
             let is_late = run(seed, || {

@@ -540,7 +540,7 @@ mod tests {
 
     /// A map page has three places: in the durable directory, in the one being written, and one written since.
     #[test]
-    fn map_pages_written_while_a_directory_is_on_its_way_find_places() {
+    fn map_pages_find_places_while_a_directory_is_under_way() {
         let disk = SimulatedDisk::new();
         let store = new_store(&disk);
         let mut lsn = 4096;
@@ -566,7 +566,7 @@ mod tests {
 
     /// Trees are dropped and created faster than the places of the dropped ones are given back.
     #[test]
-    fn map_pages_find_places_while_those_of_dropped_spaces_are_not_given_back() {
+    fn map_pages_find_places_before_dropped_spaces_return_theirs() {
         let disk = SimulatedDisk::new();
         let store = new_store(&disk);
         let mut lsn = 4096;

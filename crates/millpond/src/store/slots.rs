@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_goes_into_a_zone_that_is_being_emptied_unless_there_is_no_other() {
+    fn zone_being_emptied_gets_images_only_if_there_is_no_other() {
         let mut slots = Slots::all_free(16, 48);
         let taken = slots.take_many(48).expect("free");
         taken[..10].iter().chain(&taken[16..20]).for_each(|slot| slots.give(*slot));

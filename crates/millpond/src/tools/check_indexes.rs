@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn an_index_that_disagrees_is_told_by_who_comes_across_it() {
+    fn index_that_disagrees_is_reported_by_each_operation() {
         check_after(|table| {
             rows(table).update(b"k20", b"x777").expect("updated");
             let name = table.index("name").expect("there");

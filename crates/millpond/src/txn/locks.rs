@@ -278,7 +278,7 @@ mod tests {
     /// X is being undone; the row, which it had inserted, is gone already. Z has seen X's stamp there before. Z begins
     /// to wait between W's check and W's hold, which it may, since it has no latch.
     #[test]
-    fn who_holds_a_row_has_it_alone() {
+    fn holder_of_a_row_lock_has_it_alone() {
         let (locks, waits, space) = (Locks::default(), Waits::new(Duration::from_secs(1)), SpaceId::FIRST);
         let [x, w, z] = [TxnId(1), TxnId(2), TxnId(3)];
         locks.begin(x);
@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn who_waits_for_what_never_comes_is_told() {
+    fn waiter_for_a_lock_that_never_comes_gets_an_error() {
         let (locks, waits, space) = (Locks::default(), Waits::new(Duration::from_secs(1)), SpaceId::FIRST);
         let [x, z] = [TxnId(1), TxnId(3)];
         let stamp = Some(Stamp { txn: x, undo: None });

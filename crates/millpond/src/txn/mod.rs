@@ -59,7 +59,7 @@ mod tests {
 
     /// A row keeps its chunks when its stamp goes: the id of their transaction must never come again (ROW-3).
     #[test]
-    fn a_row_names_the_transaction_of_its_chunks_also_without_a_stamp() {
+    fn row_without_a_stamp_names_the_transaction_of_its_chunks() {
         let id = PageId::new(SpaceId::FIRST, 0);
         let reference = Reference { txn: TxnId(7), number: 0, len: 9000 }.to_bytes();
         let head = |txn| Stamp { txn: TxnId(txn), undo: None }.head(false, true);

@@ -123,7 +123,7 @@ mod tests {
     /// A page gets more records, and its slot leaves it, while a thread goes through it. No other thread gets the page
     /// until that pass has ended, and no slot until all of it was gone through.
     #[test]
-    fn a_page_under_way_is_gone_through_by_nobody_else_and_needed_to_its_end() {
+    fn page_under_way_is_purged_by_one_thread_and_kept_to_its_end() {
         let (id, other) = (PageId::new(SpaceId::UNDO, 1), PageId::new(SpaceId::UNDO, 2));
         let mut queue = PurgeQueue::default();
         queue.enqueue(id);

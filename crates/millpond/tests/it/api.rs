@@ -257,7 +257,7 @@ fn scans_during_splits_see_every_row_that_stays() {
 }
 
 #[test]
-fn every_page_size_and_both_page_stores_keep_rows_through_eviction_and_reopening() {
+fn every_page_size_and_store_keeps_rows_through_eviction() {
     for page_kib in [4, 8, 16, 32, 64] {
         for store in [PageStoreKind::CopyOnWrite, PageStoreKind::InPlace] {
             let shape = Shape { page_kib, store, ..SMALL };

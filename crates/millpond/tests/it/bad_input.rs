@@ -115,7 +115,7 @@ fn missing_files_are_named() {
 }
 
 #[test]
-fn a_database_whose_superblocks_or_lock_file_are_gone_is_damaged_and_no_stranger() {
+fn database_without_superblocks_or_lock_file_counts_as_damaged() {
     let mut image = sample();
     let data = image.get_mut("data.mpd").expect("there");
     [0, 64 << 10].into_iter().for_each(|at| data[at..at + 4096].fill(0));
@@ -147,7 +147,7 @@ fn a_database_is_not_opened_twice_when_its_lock_file_is_removed() {
 }
 
 #[test]
-fn options_are_checked_against_their_range_and_against_the_database() {
+fn options_are_checked_against_range_and_database() {
     let dir = tempfile::tempdir().expect("a directory");
     let path = dir.path().join("db");
     error_of(Db::open(&path, Options::new().page_size(ByteSize::kib(5))), &["page_size", "5KiB", "16KiB"]);
@@ -172,7 +172,7 @@ fn keys_too_long_are_refused_with_their_limit() {
 }
 
 #[test]
-fn a_flipped_bit_anywhere_in_the_pages_is_found_by_check_and_harms_only_its_page() {
+fn check_finds_each_flipped_bit_that_harms_only_its_page() {
     let image = sample();
     let pages = u64::try_from(image["data.mpd"].len()).expect("small") / 4096;
     let mut found = 0;
@@ -272,7 +272,7 @@ fn a_full_file_system_refuses_what_needs_pages_and_nothing_else() {
 }
 
 #[test]
-fn after_a_failed_log_sync_nothing_is_acknowledged_and_reads_go_on() {
+fn failed_log_sync_acknowledges_nothing_and_reads_go_on() {
     let disk = SimulatedDisk::new();
     // Simulated, so that no call of the keeper comes in between.
     run(4, || {
@@ -293,7 +293,7 @@ fn after_a_failed_log_sync_nothing_is_acknowledged_and_reads_go_on() {
 }
 
 #[test]
-fn an_error_of_the_device_at_any_call_loses_nothing_acknowledged() {
+fn device_error_at_any_call_loses_nothing_acknowledged() {
     let classic = Shape { empty: EmptyFreeListAlgorithm::Legacy, ..SMALL };
     // Every second call, from the first or the second on; with MILLPOND_FULL each call.
     let step = stride(2) as u64;
@@ -354,7 +354,7 @@ fn write_some(disk: &SimulatedDisk, shape: Shape) -> (Vec<Vec<u8>>, u64) {
 
 /// Regression: when the newest superblock was damaged, the older one counted, and the log since was not searched.
 #[test]
-fn a_damaged_superblock_never_hides_what_came_after_the_other_one() {
+fn damaged_superblock_never_hides_what_followed_the_other() {
     // Simulated, so that no checkpoint is under way.
     let (image, _) = run(5, || {
         let disk = SimulatedDisk::new();
@@ -426,7 +426,7 @@ fn a_crash_after_a_tolerated_damage_loses_nothing() {
 }
 
 #[test]
-fn check_finds_no_fault_with_a_database_whose_creation_was_just_done() {
+fn check_finds_no_fault_with_a_database_just_created() {
     let disk = SimulatedDisk::new();
     open(&disk, small_options()).expect("opened").close().expect("closed");
     let history = disk.history();
@@ -443,7 +443,7 @@ fn check_finds_no_fault_with_a_database_whose_creation_was_just_done() {
 }
 
 #[test]
-fn a_database_without_its_data_file_is_not_made_anew_and_strangers_stay() {
+fn database_without_its_data_file_is_not_created_anew() {
     let mut image = sample();
     image.remove("data.mpd").expect("there");
     let disk = disk_of(image.clone());
@@ -481,7 +481,7 @@ fn creation_that_fails_at_any_call_leaves_nothing() {
 }
 
 #[test]
-fn default_database_on_a_small_device_is_refused_with_the_log_that_fits() {
+fn default_database_on_a_small_device_names_the_log_that_fits() {
     let disk = SimulatedDisk::new();
     disk.limit_space(Some(100 << 20));
     let error = error_of(open(&disk, Options::new()), &["redo_capacity", "its log takes 256MiB", "to 86MiB or less"]);

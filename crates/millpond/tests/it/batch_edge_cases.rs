@@ -79,7 +79,7 @@ fn a_batch_that_has_taken_the_last_undo_page_is_undone() {
 
 /// An unreadable undo page, in a database that was closed with nothing in flight.
 #[test]
-fn a_damaged_undo_page_keeps_nobody_from_the_rows() {
+fn damaged_undo_page_leaves_the_rows_readable() {
     let disk = SimulatedDisk::new();
     run(1, || {
         let db = open(&disk, small_options());

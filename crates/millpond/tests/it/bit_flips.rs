@@ -227,7 +227,7 @@ fn every_flipped_bit_of_a_closed_database_is_found_or_harmless() {
 }
 
 #[test]
-fn every_flipped_bit_of_a_crashed_database_is_found_or_harmless_but_in_the_last_batch() {
+fn flipped_bits_after_a_crash_are_found_or_in_the_last_batch() {
     let table = sweep_all("crashed database", &crashed(PageStoreKind::CopyOnWrite));
     for what in ["page", "map page", "log, shown by later groups"] {
         assert!(rows(&table, what).get(&Outcome::Found).is_some_and(|found| *found > 0), "{what}");
@@ -236,7 +236,7 @@ fn every_flipped_bit_of_a_crashed_database_is_found_or_harmless_but_in_the_last_
 }
 
 #[test]
-fn every_flipped_bit_of_a_database_that_crashed_twice_is_found_or_harmless_but_in_the_last_batch() {
+fn flipped_bits_after_2_crashes_are_found_or_in_the_last_batch() {
     let table = sweep_all("crashed twice", &reopened());
     for what in ["page", "log, before the durable LSN", "log, shown by later groups"] {
         assert!(rows(&table, what).get(&Outcome::Found).is_some_and(|found| *found > 0), "{what}");
@@ -244,7 +244,7 @@ fn every_flipped_bit_of_a_database_that_crashed_twice_is_found_or_harmless_but_i
 }
 
 #[test]
-fn every_flipped_bit_of_a_database_that_is_written_in_place_is_found_or_harmless() {
+fn flipped_bits_of_an_in_place_database_are_found_or_harmless() {
     let table = sweep_all("closed, in place", &closed(PageStoreKind::InPlace));
     assert!(rows(&table, "page").get(&Outcome::Found).is_some_and(|found| *found > 0));
     let table = sweep_all("crashed, in place", &crashed(PageStoreKind::InPlace));

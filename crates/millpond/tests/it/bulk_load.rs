@@ -74,7 +74,7 @@ fn an_empty_load_makes_an_empty_tree_and_a_small_one_a_leaf() {
 }
 
 #[test]
-fn rows_that_do_not_ascend_or_are_too_long_are_named_and_leave_nothing() {
+fn unordered_or_too_long_rows_are_named_and_leave_nothing() {
     let disk = SimulatedDisk::with_image(start(SMALL), ServiceTime::default());
     let db = open(&disk, reopen_options());
     let in_use = slots_in_use(&db);
@@ -247,7 +247,7 @@ fn a_device_that_fails_at_any_call_costs_the_load_at_most() {
 
 /// Every write of a lot fails, three times in a row: the load ends, and the database goes on.
 #[test]
-fn a_load_whose_pages_cannot_be_written_leaves_the_database_at_work() {
+fn load_without_page_writes_leaves_the_database_at_work() {
     let disk = SimulatedDisk::with_image(start(SMALL), ServiceTime::default());
     let (in_use, _) = run(1, || {
         let db = open(&disk, reopen_options());
@@ -350,14 +350,14 @@ fn a_load_on_a_full_disk_finds_the_slots_that_it_was_promised() {
 }
 
 #[test]
-fn a_rebuild_finds_a_loaded_tree_and_nothing_of_one_that_was_not_finished() {
+fn rebuild_finds_a_loaded_tree_and_no_unfinished_one() {
     check_rebuilds(&record_rows(SMALL, 9), &rows(LOADED, 360, 2), stride(5));
 }
 
 /// The log has room for little more than the load's map records: loads wait for it as other writers do, and leave
 /// cleaning its reserve.
 #[test]
-fn loads_in_a_small_log_beside_writers_at_its_wall_come_to_their_end() {
+fn loads_in_a_small_log_beside_writers_at_its_wall_end() {
     let options = || small_options().buffer_pool_size(ByteSize::kib(256)).redo_capacity(ByteSize::kib(512));
     for seed in 0..seeds(3, 20) {
         let disk = SimulatedDisk::with_image(Image::new(), SLOW);

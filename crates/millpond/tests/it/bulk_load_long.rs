@@ -33,7 +33,7 @@ fn compare(db: &Db, name: &str, wanted: &Rows) {
 }
 
 #[test]
-fn long_values_are_read_updated_and_deleted_as_if_they_had_been_written() {
+fn loaded_long_values_behave_as_written_ones() {
     for shape in shapes() {
         let disk = SimulatedDisk::new();
         let mut model = long_rows(401, shape.page_kib, 3);
@@ -126,7 +126,7 @@ fn no_later_transaction_has_the_references_of_a_load() {
 }
 
 #[test]
-fn a_load_of_long_values_that_comes_to_nothing_gives_both_spaces_back() {
+fn failed_load_of_long_values_gives_both_spaces_back() {
     for shape in shapes() {
         let disk = SimulatedDisk::with_image(start(shape), ServiceTime::default());
         let db = open(&disk, shape.reopen_options());
@@ -156,7 +156,7 @@ fn a_load_of_long_values_that_comes_to_nothing_gives_both_spaces_back() {
 
 /// Each call to the device fails once.
 #[test]
-fn a_device_that_fails_at_any_call_costs_a_load_of_long_values_at_most() {
+fn device_failing_at_any_call_costs_a_long_value_load_at_most() {
     let wanted = long_rows(160, 4, 2);
     let (loaded, refused) = check_failing_calls(&wanted, |db| db.bulk_load("t", &wanted).map(drop));
     assert!(loaded > 2 && refused > 5, "{loaded} loaded, {refused} refused");
@@ -183,7 +183,7 @@ fn wanted(shape: Shape) -> Rows {
 }
 
 #[test]
-fn a_crash_at_any_io_of_a_load_of_long_values_leaves_the_whole_tree_or_nothing() {
+fn a_crash_at_any_io_of_a_long_value_load_leaves_all_or_nothing() {
     for (seed, shape) in (1..).zip(shapes()) {
         let step = stride(if shape.page_kib == 4 { 2 } else { 6 });
         check_all_or_nothing(shape, &record_long(shape, seed), &wanted(shape), step);
@@ -197,13 +197,13 @@ fn a_rebuild_finds_the_chunks_of_a_load() {
 
 /// Two lots of each load are in flight, in a log with room for little more than their map records.
 #[test]
-fn loads_of_long_values_beside_each_other_in_a_small_log_come_to_their_end() {
+fn concurrent_loads_of_long_values_in_a_small_log_end() {
     let load = |db: &Db, name: &str, load| db.bulk_load(name, long_rows(250, 4, load)).map(drop);
     check_beside_each_other(load, |load| long_rows(250, 4, load));
 }
 
 #[test]
-fn a_database_that_is_closed_during_a_load_of_long_values_ends_it() {
+fn closing_the_database_ends_a_load_of_long_values() {
     let ended = check_closing(8, 12_000_000, &wanted(SMALL), |db, seed| match seed % 2 {
         0 => db.bulk_load("t", wanted(SMALL)).map(drop),
         _ => db.bulk_load_unsorted("t", shuffled(&wanted(SMALL))).map(drop),

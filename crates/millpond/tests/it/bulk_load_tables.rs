@@ -189,7 +189,7 @@ fn rows_that_cannot_be_in_the_table_are_named_and_leave_nothing() {
 }
 
 #[test]
-fn a_load_of_a_table_that_finds_the_disk_full_gives_everything_back() {
+fn table_load_on_a_full_disk_gives_everything_back() {
     for shape in shapes() {
         let disk = SimulatedDisk::with_image(start(shape), ServiceTime::default());
         let db = open(&disk, shape.reopen_options());
@@ -216,7 +216,7 @@ fn a_load_of_a_table_that_finds_the_disk_full_gives_everything_back() {
 
 /// Each call to the device fails once.
 #[test]
-fn a_device_that_fails_at_any_call_costs_the_load_of_a_table_at_most() {
+fn device_failing_at_any_call_costs_a_table_load_at_most() {
     let wanted = rows(160, 4, 2);
     let load = |db: &Db| db.bulk_load_table("t", indexes(), &wanted).map(drop);
     let (loaded, refused) = check_failing_calls(&wanted, load);
@@ -243,7 +243,7 @@ fn record_table(shape: Shape, seed: u64) -> Recorded {
 }
 
 #[test]
-fn a_crash_at_any_io_of_a_load_of_a_table_leaves_all_of_it_or_nothing() {
+fn a_crash_at_any_io_of_a_table_load_leaves_all_or_nothing() {
     for (seed, shape) in (1..).zip(shapes()) {
         let step = stride(if shape.page_kib == 4 { 2 } else { 6 });
         check_all_or_nothing(shape, &record_table(shape, seed), &wanted(shape), step);
@@ -266,7 +266,7 @@ fn a_database_that_is_closed_during_a_load_of_a_table_ends_it() {
 
 /// In a log with room for little more than the map records of the pages in flight.
 #[test]
-fn loads_of_tables_beside_each_other_in_a_small_log_come_to_their_end() {
+fn concurrent_table_loads_in_a_small_log_end() {
     let load = |db: &Db, name: &str, load| match load {
         2 => db.bulk_load_table_unsorted(name, indexes(), rows(500, 4, load)).map(drop),
         _ => db.bulk_load_table(name, indexes(), rows(500, 4, load)).map(drop),

@@ -30,7 +30,7 @@ fn least(per_second: &[usize]) -> usize {
 }
 
 #[test]
-fn sync_only_leaves_the_log_alone_until_everybody_waits() {
+fn sync_only_leaves_the_log_alone_until_all_writers_wait() {
     let (per_second, stats, waits, stalls) = at_work(AdaptiveFlushingMethod::SyncOnly);
     assert!(least(&per_second[..5]) > 1_900, "{per_second:?}");
     assert!(least(&per_second) < 400, "{per_second:?}");
@@ -187,7 +187,7 @@ fn tenths(flushing: AdaptiveFlushingMethod) -> (Vec<[u64; 3]>, Stats) {
 const DOUBLES: usize = 18;
 
 #[test]
-fn keep_average_writes_ten_times_a_second_as_much_as_the_log_has_grown() {
+fn keep_average_writes_the_growth_of_the_log_ten_times_a_second() {
     let (seen, stats) = tenths(AdaptiveFlushingMethod::KeepAverage);
     let [slow, fast] = [DOUBLES - 1, DOUBLES + 1].map(|tenth| seen[tenth][0]);
     assert!(fast * 10 > slow * 19, "{slow} bytes in a tenth of a second, and then {fast}");

@@ -63,7 +63,7 @@ pub(crate) fn inserts(how: LogRecentClosed, look: impl Fn(&Db)) -> (usize, Stats
 }
 
 #[test]
-fn a_closer_that_nobody_wakes_holds_up_those_who_insert() {
+fn closer_that_no_thread_wakes_holds_up_inserts() {
     let [(free, none, _), (polled, poll, waited), (_, wake, _), (woken, unset, rest)] =
         [LogRecentClosed::None, LogRecentClosed::Poll, LogRecentClosed::Wake, LogRecentClosed::WakeIfUnset]
             .map(|how| inserts(how, |_| ()));
@@ -79,7 +79,7 @@ fn a_closer_that_nobody_wakes_holds_up_those_who_insert() {
 /// Latches are held while their owner waits in the window. A thread that waits for such a latch, directly or behind
 /// another, waits for the window, and its slow operation says so.
 #[test]
-fn who_waits_for_a_latch_behind_the_window_is_told_of_the_window() {
+fn waiter_for_a_latch_behind_the_window_is_told_of_the_window() {
     let disk = SimulatedDisk::new();
     run(3, || {
         let options = pipeline(SMALL.options()).buffer_pool_size(ByteSize::mib(8)).redo_capacity(ByteSize::mib(32));
@@ -140,7 +140,7 @@ fn ten_commits(db: &Db) -> u64 {
 }
 
 #[test]
-fn who_waits_until_the_log_is_written_does_not_wait_for_its_sync() {
+fn waiter_for_written_log_does_not_wait_for_its_sync() {
     let of = |threads: bool, when: u8| {
         let disk = SimulatedDisk::with_image(millpond::simulation::Image::new(), SLOW_SYNCS);
         run(4, || {
@@ -296,7 +296,7 @@ fn in_the_background(threads: bool, clients: u8, every_ns: u64) -> (u64, u64) {
 }
 
 #[test]
-fn who_does_not_wait_is_durable_in_time_and_the_log_is_not_synced_for_it_all_the_time() {
+fn background_commit_is_durable_in_time_with_few_syncs() {
     for (clients, every_ns) in [(1, 50_000_000), (8, 1_000_000)] {
         for threads in [false, true] {
             let (syncs, oldest_ms) = in_the_background(threads, clients, every_ns);
@@ -310,7 +310,7 @@ fn who_does_not_wait_is_durable_in_time_and_the_log_is_not_synced_for_it_all_the
 /// Outside of a simulation, since no thread spins in virtual time, on a disk without delays: a waiter for the log
 /// spins, or does not, as the assumed CPUs say.
 #[test]
-fn who_waits_spins_as_the_use_of_cpu_allows() {
+fn waiter_spins_as_the_use_of_cpu_allows() {
     for (spin, spins) in [(LogSpin::Affinity, true), (LogSpin::Never, false)] {
         let options = pipeline(SMALL.options()).log_spin(spin).log_spin_cpu_abs_lwm(0).log_spin_cpu_pct_hwm(100);
         let db = open(&SimulatedDisk::new(), options.buffer_pool_size(ByteSize::mib(4)));
@@ -330,7 +330,7 @@ fn who_waits_spins_as_the_use_of_cpu_allows() {
 /// The measured use of CPU appears in numbers and in the text, together with the right CPUs: those of the mask, or
 /// those granted by the quota.
 #[test]
-fn the_use_of_cpu_that_is_believed_is_told_with_the_cpus_that_it_is_of() {
+fn the_use_of_cpu_that_is_believed_is_told_with_its_cpus() {
     for (spin, name, hundredths) in [(LogSpin::Affinity, "cpu_n", 100), (LogSpin::Quota, "cpu_granted_pct", 1)] {
         let options = pipeline(SMALL.options()).log_spin(spin).buffer_pool_size(ByteSize::mib(4));
         let db = open(&SimulatedDisk::new(), options);

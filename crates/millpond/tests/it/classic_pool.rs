@@ -127,7 +127,7 @@ fn neither_legacy_nor_the_handoff_has_it() {
 /// A thread that panics drops the last handle of the database. A thread with a handle of a tree still gets frames,
 /// although the threads that supply them are gone.
 #[test]
-fn who_has_a_tree_reads_on_where_the_database_was_dropped_in_a_panic() {
+fn tree_handle_reads_on_after_the_database_dropped_in_a_panic() {
     use EmptyFreeListAlgorithm::{Backoff, Handoff, Legacy};
     for empty in [Handoff, Legacy, Backoff] {
         let disk = disk();
@@ -218,7 +218,7 @@ fn clients_beside_a_scan(empty: EmptyFreeListAlgorithm, quiet_ms: u64) -> Beside
 /// The published text has 326 to 405 ms, and 555, with one scan in two minutes. Each client waits once, and so does the
 /// scan: about `sqrt(2t)` ms, less the part that has passed when a client comes, plus a sleep of 10 ms.
 #[test]
-fn a_scan_that_takes_all_free_frames_stalls_each_light_client_with_backoff() {
+fn a_scan_that_takes_all_frames_stalls_all_with_backoff() {
     for (quiet_ms, text) in [(60_000, 300.0..400.0), (120_000, 400.0..555.0)] {
         let Beside { reads, scan: [scan_at, scan_took], stalls } =
             clients_beside_a_scan(EmptyFreeListAlgorithm::Backoff, quiet_ms);
@@ -239,7 +239,7 @@ fn a_scan_that_takes_all_free_frames_stalls_each_light_client_with_backoff() {
 /// Beside the same scan no client waits for a millisecond, in which the device reads fifty pages. The scan reads its
 /// own pages without a stall.
 #[test]
-fn a_scan_that_takes_all_free_frames_stalls_nobody_with_the_others() {
+fn a_scan_that_takes_all_frames_stalls_none_with_the_others() {
     for empty in [EmptyFreeListAlgorithm::Handoff, EmptyFreeListAlgorithm::Legacy] {
         let Beside { reads, scan: [_, scan_took], stalls } = clients_beside_a_scan(empty, 10_000);
         let slowest = reads.iter().flatten().map(|[_, took]| *took).fold(0.0, f64::max);
@@ -382,7 +382,7 @@ fn searches_for_a_clean_page_count_each_page_that_they_look_at() {
 
 /// All pages are dirty: each miss looks at the hundred at the tail, then at all pages, then at the page that it writes.
 #[test]
-fn a_page_that_is_written_for_its_frame_is_counted_with_the_searches_before_it() {
+fn a_page_that_is_written_for_its_frame_counts_with_searches() {
     run(6, || {
         // The root is directly above all leaves.
         let options = lazy(EmptyFreeListAlgorithm::Legacy).page_size(ByteSize::kib(16));
@@ -463,7 +463,7 @@ fn what_an_lru_manager_frees_and_writes_is_what_it_looked_at() {
 
 /// A batch changes rows on neighbouring leaves, as many as an instance of the pool has frames: all in one instance.
 #[test]
-fn a_batch_takes_frames_of_another_part_where_all_of_its_own_are_pinned() {
+fn a_batch_takes_frames_of_another_part_if_its_own_are_pinned() {
     let disk = disk();
     for empty in [EmptyFreeListAlgorithm::Legacy, EmptyFreeListAlgorithm::Backoff] {
         let ((), _) = run(3, || {

@@ -380,7 +380,7 @@ fn a_crash_at_any_io_of_one_client_loses_nothing() {
 }
 
 #[test]
-fn a_crash_at_any_io_of_three_clients_and_the_keeper_loses_nothing() {
+fn a_crash_at_any_io_of_clients_and_the_keeper_loses_nothing() {
     for seed in [2, 3] {
         let recorded = many_clients(seed, 3, 40, 1000);
         check_matrix(&recorded, 0, stride(3));
@@ -395,7 +395,7 @@ fn a_crash_with_large_pages_loses_nothing() {
 }
 
 #[test]
-fn a_crash_of_a_store_that_writes_in_place_loses_nothing_or_is_reported() {
+fn a_crash_of_a_store_in_place_loses_nothing_or_is_reported() {
     let lossy = [(4, 12, 3, Doublewrite::Off), (16, 13, 9, Doublewrite::DetectOnly)];
     for (page_kib, seed, sampled, doublewrite) in lossy {
         let in_place = Shape { page_kib, doublewrite, ..IN_PLACE };
@@ -433,7 +433,7 @@ fn a_crash_while_lru_managers_write_pages_loses_nothing() {
 }
 
 #[test]
-fn a_crash_while_page_cleaners_write_and_everybody_flushes_loses_nothing() {
+fn a_crash_while_page_cleaners_and_all_flush_loses_nothing() {
     let twice = Shape { doublewrite: Doublewrite::On, ..IN_PLACE };
     let legacy = |shape| Shape { empty: EmptyFreeListAlgorithm::Legacy, instances: 2, frames: 80, ..shape };
     let shapes = [
@@ -518,7 +518,7 @@ fn thin_out_and_fill(disk: &SimulatedDisk, oracle: &Oracle, db: &Db, seed: u64) 
 }
 
 #[test]
-fn a_crash_while_pages_are_merged_and_their_ids_used_again_loses_nothing() {
+fn a_crash_while_pages_merge_and_ids_return_loses_nothing() {
     let legacy = |shape| Shape { empty: EmptyFreeListAlgorithm::Legacy, ..shape };
     for (seed, shape) in (16..).zip([SMALL, IN_PLACE, legacy(SMALL), legacy(IN_PLACE)]) {
         let (start, oracle) = run(0, || make_two_trees(shape, 1)).0;
@@ -571,7 +571,7 @@ fn a_crash_while_a_database_is_created_leaves_one_that_opens() {
 }
 
 #[test]
-fn a_crash_during_creation_or_drop_of_trees_leaves_each_whole_or_gone() {
+fn a_crash_during_creation_or_drop_leaves_trees_whole_or_gone() {
     let (start, oracle) = two_trees(1);
     let recorded = record(8, start, oracle, |disk, oracle| {
         let db = open(disk, reopen_options());
@@ -644,7 +644,7 @@ fn recovery_in_a_pool_smaller_than_what_it_redoes_loses_nothing() {
 }
 
 #[test]
-fn a_crash_while_nobody_waits_for_durability_leaves_a_prefix_of_what_was_written() {
+fn a_crash_while_no_commit_waits_leaves_a_prefix_of_the_writes() {
     let (start, oracle) = two_trees(1);
     let recorded = record(10, start, oracle, |disk, _| {
         let db = open(disk, reopen_options());
@@ -692,7 +692,7 @@ fn a_background_commit_is_durable_when_its_time_has_come() {
 /// Regression: recovery's last checkpoint ran out of slots, and published the new nonce with a checkpoint LSN of the
 /// old log.
 #[test]
-fn a_crash_during_a_recovery_that_changes_more_pages_than_there_are_free_slots_loses_nothing() {
+fn a_crash_during_a_recovery_short_of_slots_loses_nothing() {
     let options = || Options::new().buffer_pool_size(ByteSize::mib(16)).redo_capacity(ByteSize::mib(16));
     // In virtual time, in which writes take no time: the keeper has not cleaned the pages.
     let (image, _) = run(12, || {

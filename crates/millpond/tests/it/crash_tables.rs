@@ -108,7 +108,7 @@ fn batch(
 }
 
 #[test]
-fn a_crash_at_any_io_of_clients_over_a_table_loses_nothing_and_leaves_its_indexes_right() {
+fn a_crash_at_any_io_over_a_table_leaves_rows_and_indexes_right() {
     for seed in [21, 22] {
         let (start, oracle) = run(0, make_table).0;
         let recorded = record(seed, start, oracle, |disk, oracle| {
@@ -132,7 +132,7 @@ fn a_crash_at_any_io_of_clients_over_a_table_loses_nothing_and_leaves_its_indexe
 /// Batches of several groups each: at a crash some of them are in flight together. One batch in four ends with a demand
 /// that fails, and is undone while the others go on.
 #[test]
-fn a_crash_while_large_batches_of_clients_are_in_flight_leaves_all_of_each_or_nothing() {
+fn a_crash_while_large_batches_fly_leaves_all_of_each_or_none() {
     let (start, oracle) = run(0, make_table).0;
     let recorded = record(24, start, oracle, |disk, oracle| {
         let db = open(disk, SHAPE.reopen_options());
@@ -183,7 +183,7 @@ fn a_crash_while_large_batches_of_clients_are_in_flight_leaves_all_of_each_or_no
 }
 
 #[test]
-fn a_crash_during_creation_or_drop_of_tables_leaves_each_whole_or_nothing_of_it() {
+fn a_crash_during_creation_or_drop_leaves_tables_whole_or_gone() {
     let (start, oracle) = two_trees(1);
     let recorded = record(23, start, oracle, |disk, oracle| {
         let db = open(disk, SHAPE.reopen_options());
@@ -211,7 +211,7 @@ fn a_crash_during_creation_or_drop_of_tables_leaves_each_whole_or_nothing_of_it(
 
 /// Indexes come and go beside two clients: each is whole or absent.
 #[test]
-fn a_crash_while_indexes_are_made_and_dropped_beside_clients_leaves_each_whole_or_nothing_of_it() {
+fn a_crash_while_indexes_come_and_go_leaves_each_whole_or_gone() {
     let (start, oracle) = run(0, make_table).0;
     let recorded = record(24, start, oracle, |disk, oracle| {
         let db = open(disk, SHAPE.reopen_options());
@@ -242,7 +242,7 @@ fn a_crash_while_indexes_are_made_and_dropped_beside_clients_leaves_each_whole_o
 
 /// All rows are there or none, and the table or the tree exists at any moment.
 #[test]
-fn a_crash_while_tables_and_trees_are_truncated_leaves_all_rows_or_none() {
+fn a_crash_while_truncating_leaves_all_rows_or_none() {
     let (start, oracle) = two_trees(1);
     let recorded = record(25, start, oracle.clone(), |disk, oracle| {
         let db = open(disk, SHAPE.reopen_options());

@@ -122,7 +122,7 @@ fn files_are_the_owners_alone_unless_the_group_is_given_some() {
 
 /// Older versions made files that all users could read.
 #[test]
-fn files_lose_what_they_have_for_others_when_a_writer_opens_them() {
+fn writer_open_removes_permissions_for_others_from_files() {
     let dir = tempfile::tempdir().expect("a directory");
     Db::open(dir.path(), options()).expect("opened").close().expect("closed");
     let give = |mode: u32| {
@@ -161,7 +161,7 @@ pub(crate) fn as_another_user(group: u32, deed: impl FnOnce() + Send) -> bool {
 
 /// Regression: another user's `check` took the lock, and the owner was refused.
 #[test]
-fn another_user_is_refused_by_permission_before_any_lock_is_tried() {
+fn other_user_is_refused_by_permission_before_any_lock() {
     let dir = tempfile::tempdir().expect("a directory");
     std::fs::set_permissions(dir.path(), std::fs::Permissions::from_mode(0o755)).expect("set");
     let path = dir.path().join("db");
@@ -254,7 +254,7 @@ fn end(pid: u32) {
 }
 
 #[test]
-fn close_gives_the_lock_back_while_a_forked_process_has_the_files() {
+fn close_releases_the_lock_while_a_forked_process_has_the_files() {
     let dir = tempfile::tempdir().expect("a directory");
     let db = Db::open(dir.path(), options()).expect("opened");
     let mut child = sleeper(lock_files(dir.path()));
@@ -308,8 +308,8 @@ fn first_open_that_is_refused_leaves_no_directory() {
 
 /// Regression: a default open filled the disk, failed, and left half a log on it.
 #[test]
-fn default_open_on_a_small_disk_names_a_log_that_fits_and_leaves_nothing() {
-    let test = "default_open_on_a_small_disk_names_a_log_that_fits_and_leaves_nothing";
+fn default_open_on_a_small_disk_names_a_log_and_leaves_nothing() {
+    let test = "default_open_on_a_small_disk_names_a_log_and_leaves_nothing";
     if !is_child() {
         let dir = tempfile::tempdir().expect("a directory");
         let mount = "mount -t tmpfs -o size=100m millpond \"$1\" && cd \"$1\" && shift && exec \"$@\"";

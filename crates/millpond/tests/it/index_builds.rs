@@ -175,7 +175,7 @@ fn beside_writers(image: &Image, seed: u64, indexes: usize, with: impl FnOnce(&D
 }
 
 #[test]
-fn an_index_that_is_made_beside_writers_is_right_under_any_schedule() {
+fn index_made_beside_writers_is_right_under_any_schedule() {
     let image = large_table();
     for seed in 0..6 {
         beside_writers(&image, seed, 3, |db| {
@@ -256,7 +256,7 @@ fn rows_with_long_values_have_their_entries() {
 
 /// Batches of several groups are in flight when a build begins and when it ends. Half of them fail with their last row.
 #[test]
-fn large_batches_that_are_written_or_undone_meanwhile_are_seen_whole_or_not_at_all() {
+fn builds_see_concurrent_large_batches_whole_or_not_at_all() {
     let mut failed = 0;
     for seed in 0..12 {
         failed += run(seed, || {
@@ -300,7 +300,7 @@ fn large_batches_that_are_written_or_undone_meanwhile_are_seen_whole_or_not_at_a
 }
 
 #[test]
-fn rows_that_no_index_can_be_made_of_are_named_and_nothing_is_left() {
+fn rows_that_no_index_can_have_are_named_and_nothing_is_left() {
     let disk = SimulatedDisk::new();
     let db = open(&disk, quick());
     let table = fill(&db, 500);
@@ -347,7 +347,7 @@ fn rows_that_no_index_can_be_made_of_are_named_and_nothing_is_left() {
 
 /// A row that the index cannot accept comes at some moment: the row is refused, or the index.
 #[test]
-fn a_row_that_comes_meanwhile_and_does_not_fit_is_refused_or_ends_the_build() {
+fn unfit_row_during_a_build_is_refused_or_ends_the_build() {
     let (mut rows_refused, mut builds_refused) = (0, 0);
     for seed in 0..40u64 {
         let (row, wanted): (&[u8], fn(&Error) -> bool) = if seed.is_multiple_of(2) {
@@ -486,7 +486,7 @@ fn a_row_whose_note_is_too_long_waits_until_the_index_is_there() {
 
 /// Each call to the device fails once: that costs at most the index.
 #[test]
-fn a_device_that_fails_at_any_call_leaves_the_index_whole_or_not_there() {
+fn device_failing_at_any_call_leaves_the_index_whole_or_gone() {
     let image = {
         let disk = SimulatedDisk::new();
         let db = open(&disk, quick());
@@ -584,7 +584,7 @@ fn a_build_on_a_full_disk_gives_everything_back() {
 }
 
 #[test]
-fn a_dropped_index_lets_nobody_in_and_the_others_go_on_beside_writers() {
+fn dropped_index_refuses_all_and_others_go_on_beside_writers() {
     let image = large_table();
     for seed in 0..2 {
         beside_writers(&image, seed, 1, |db| {

@@ -123,12 +123,12 @@ fn a_loss_of_power_after_a_process_that_died_loses_nothing() {
 }
 
 #[test]
-fn a_loss_of_power_after_a_process_that_died_while_it_created_the_database_loses_nothing() {
+fn power_loss_after_a_death_during_creation_loses_nothing() {
     check(&Image::new(), (SMALL, LONG), End::Killed);
 }
 
 #[test]
-fn a_loss_of_power_after_a_process_whose_device_failed_loses_nothing() {
+fn power_loss_after_a_failed_device_loses_nothing() {
     check_closed((SMALL, LONG), End::Failed);
     check_closed((IN_PLACE, LONG), End::Failed);
     check_closed((IN_PLACE, SHORT), End::Failed);
@@ -138,6 +138,6 @@ fn a_loss_of_power_after_a_process_whose_device_failed_loses_nothing() {
 }
 
 #[test]
-fn a_loss_of_power_after_a_process_whose_device_failed_while_it_created_the_database_loses_nothing() {
+fn power_loss_after_a_device_failed_in_creation_loses_nothing() {
     check(&Image::new(), (SMALL, LONG), End::Failed);
 }

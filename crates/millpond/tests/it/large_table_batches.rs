@@ -151,7 +151,7 @@ fn large_batches_over_tables_and_trees_do_not_wait_in_a_circle() {
 /// for its own row, and a row of another table that the first has locked. One of them is refused, and neither waits for
 /// ever.
 #[test]
-fn batches_that_read_and_batches_that_only_insert_keep_one_order() {
+fn reading_and_inserting_batches_keep_one_order() {
     const ROWS: u32 = 300;
     let mut refused = [0, 0];
     for seed in 0..12 {

@@ -329,7 +329,7 @@ fn a_crash_while_a_large_log_is_made() {
 }
 
 #[test]
-fn a_large_log_that_cannot_be_made_is_told_and_the_database_goes_on() {
+fn large_log_that_cannot_be_made_is_told_and_work_goes_on() {
     let disk = disk_of(closed());
     run(1, || {
         // Too little room: known at once.

@@ -71,7 +71,7 @@ fn grow_and_recover(page_kib: u64, order: Order, common: usize, seed: u64) {
 }
 
 #[test]
-fn trees_of_the_longest_keys_are_split_and_recovered_at_every_page_size() {
+fn trees_of_longest_keys_split_and_recover_at_every_page_size() {
     for page_kib in [4, 8, 16, 32, 64] {
         for (seed, order) in (0..).zip([Order::Ascending, Order::Descending, Order::Shuffled]) {
             let longest = (usize::try_from(page_kib).expect("small") * 192).min(3072);

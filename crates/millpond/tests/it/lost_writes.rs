@@ -93,7 +93,7 @@ fn outcome(image: &Image, shape: Shape, rows: &Contents) -> Outcome {
 }
 
 #[test]
-fn every_write_that_is_lost_or_misdirected_is_found_or_not_needed() {
+fn every_lost_or_misdirected_write_is_found_or_not_needed() {
     for (shape, is_closed) in [(SMALL, true), (SMALL, false), (IN_PLACE, true), (IN_PLACE, false)] {
         let Churned { history, rows, last_flush } = churn(shape, is_closed);
         let of = format!("{:?}, closed: {is_closed}", shape.store);
@@ -137,7 +137,7 @@ fn every_write_that_is_lost_or_misdirected_is_found_or_not_needed() {
 
 /// A lost write in a slot that had an earlier image of the same page: its tag in the map tells the two apart.
 #[test]
-fn an_older_image_of_the_same_page_is_never_taken_for_its_newest() {
+fn older_image_of_a_page_is_never_taken_for_its_newest() {
     let Churned { history, rows, .. } = churn(SMALL, true);
     let image = history.crash_image(history.boundaries(), Unsynced::All);
     let mut found = 0;

@@ -61,7 +61,7 @@ fn rows_of(tree: &Tree) -> BTreeMap<Vec<u8>, Vec<u8>> {
 }
 
 #[test]
-fn a_tree_whose_rows_are_deleted_shrinks_to_its_root_and_gives_its_slots_back() {
+fn tree_without_rows_shrinks_to_its_root_and_frees_its_slots() {
     for store in [PageStoreKind::CopyOnWrite, PageStoreKind::InPlace] {
         let ((), _) = run(1, || {
             let disk = SimulatedDisk::new();
@@ -178,7 +178,7 @@ fn scan_while_trees_breathe(seed: u64, options: Options) -> (u64, SimulatedDisk,
 }
 
 #[test]
-fn scans_and_reads_find_every_row_while_pages_are_split_merged_and_used_again() {
+fn scans_and_reads_find_every_row_beside_splits_and_merges() {
     let mut freed = 0;
     for seed in 0..crate::crash_matrix::seeds(30, 600) {
         let (now, disk, found) = scan_while_trees_breathe(seed, options(PageStoreKind::CopyOnWrite));
@@ -190,7 +190,7 @@ fn scans_and_reads_find_every_row_while_pages_are_split_merged_and_used_again() 
 
 /// The same in a pool of a few frames: threads miss freed pages, and read them in vain.
 #[test]
-fn readers_who_miss_pages_that_were_given_back_find_their_rows() {
+fn readers_that_miss_pages_given_back_find_their_rows() {
     let mut freed = 0;
     for seed in 0..crate::crash_matrix::seeds(20, 400) {
         let small = options(PageStoreKind::CopyOnWrite).buffer_pool_size(ByteSize::kib(128));

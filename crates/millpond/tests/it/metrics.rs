@@ -25,13 +25,14 @@ fn document() -> String {
     let mut text = "# What does the engine count?\n\n\
         Ask a running engine with `millpond status --format=prometheus SOCKET` (`bench --status-socket`) or `curl\n\
         http://127.0.0.1:PORT/metrics` (`bench --metrics-port`), or in a program with `Db::metrics`, `Db::metrics_text`,\n\
-        `Db::stats`. For Prometheus names begin with `millpond_`, and those of counters end in `_total`. Counters grow\n\
-        from open on, but for `log_lsn_...` (from the database's creation on), `law_violations` and `cpu_...` (of the\n\
-        process, or its control group); gauges stand for now. Histograms count the waits that have ended, by how long\n\
-        they took; waits of the engine's own threads are not counted. What is told of each instance of the pool has the\n\
-        label `instance`, of each of the last seconds the label `ago`; in JSON both are arrays. What is told of each class\n\
-        of waits has the label `class`, in JSON an object. The engine keeps the seconds: however many look, nobody takes\n\
-        from others. How to look: [seeing.md](seeing.md).\n\n\
+        `Db::stats`. For Prometheus names begin with `millpond_`, and those of counters end in `_total`. Gauges stand for\n\
+        now. Counters grow from open on, with two exceptions. Those of `log_lsn_...` grow from the database's creation on.\n\
+        `law_violations` and `cpu_...` are of the process, or of its control group. Histograms count the waits that have\n\
+        ended, by how long they took; waits of the engine's own threads are not counted.\n\n\
+        A metric of each instance of the pool has the label `instance`, one of each of the last seconds the label `ago`.\n\
+        In JSON both are arrays. A metric of each class of waits has the label `class`, in JSON an object. The engine\n\
+        keeps the seconds, so any number of viewers may look, and none takes anything from another. How to look:\n\
+        [seeing.md](seeing.md).\n\n\
         This page is made from the table in `crates/millpond/src/observe/metrics.rs`:\n\
         `MILLPOND_WRITE_DOCS=1 cargo test -p millpond --test it metrics`.\n\n\
         | name | kind | unit | meaning |\n|---|---|---|---|\n"
@@ -54,7 +55,7 @@ fn the_document_is_the_table() {
 }
 
 #[test]
-fn every_field_of_stats_and_every_class_of_waits_is_in_the_table_once() {
+fn every_field_of_stats_and_class_of_waits_is_in_the_table_once() {
     let names: BTreeSet<&str> = METRICS.iter().map(|metric| metric.name).collect();
     assert_eq!(names.len(), METRICS.len(), "each once");
     let stats = format!("{:?}", millpond::Stats::default());
@@ -136,7 +137,7 @@ fn number_of(value: &MetricValue) -> u64 {
 
 /// Two clients that write the same rows, and a pool that does not hold everything: the counts match the operations.
 #[test]
-fn metrics_are_what_stats_and_waits_tell_and_prometheus_reads_them() {
+fn metrics_are_what_stats_and_waits_tell_also_to_prometheus() {
     run(3, || {
         let options = small_options().buffer_pool_size(ByteSize::kib(256)).redo_capacity(ByteSize::mib(1));
         let db = Db::open_on(Arc::new(SimulatedDisk::new()), options).expect("opened");
@@ -325,7 +326,7 @@ fn quiet(seen: &Seen, shape: Shape) -> (u64, u64) {
 }
 
 #[test]
-fn what_is_dirty_while_the_log_is_quiet_is_written_in_the_background() {
+fn dirty_pages_of_a_quiet_log_are_written_in_the_background() {
     for shape in [SMALL, IN_PLACE, Shape { flushing: AdaptiveFlushingMethod::SyncOnly, ..IN_PLACE }] {
         let (background, dirty) = quiet(&Seen::default(), shape);
         assert!(background > 5 && dirty > 20, "{shape:?}: {background} pages, of {dirty} dirty ones");

@@ -46,7 +46,7 @@ fn put_anew(tree: &Tree, key: &[u8], turn: Option<u8>) {
 }
 
 #[test]
-fn what_is_fixed_unknown_or_does_not_go_together_is_refused_with_the_way_out() {
+fn fixed_unknown_or_unfit_options_are_refused_with_the_way_out() {
     let disk = SimulatedDisk::new();
     run(1, || {
         let db = open(&disk, SMALL.options());
@@ -154,7 +154,7 @@ fn those_with_methods_of_their_own_are_reached_by_name_and_told() {
 }
 
 #[test]
-fn durability_counts_from_the_next_commit_on_and_what_was_promised_is_kept() {
+fn durability_counts_from_the_next_commit_on() {
     let disk = SimulatedDisk::with_image(Image::new(), SLOW_SYNCS);
     run(2, || {
         let db = open(&disk, SMALL.options());
@@ -210,7 +210,7 @@ fn a_log_with_threads_is_synced_as_commits_want_it_by_then() {
 
 /// A commit waits for its sync while later commits are told to wait for none.
 #[test]
-fn who_waits_for_a_sync_gets_it_though_nobody_else_wants_one() {
+fn waiter_for_a_sync_gets_it_though_no_other_wants_one() {
     for seed in 0..8 {
         let disk = SimulatedDisk::with_image(Image::new(), SLOW_SYNCS);
         run(seed, || {
@@ -264,7 +264,7 @@ fn scans_that_begin_later_read_ahead_as_is_set_by_then() {
 }
 
 #[test]
-fn operations_that_end_later_are_stalls_by_the_threshold_of_then() {
+fn new_stall_threshold_counts_for_operations_that_end_later() {
     let disk = SimulatedDisk::with_image(Image::new(), SLOW_SYNCS);
     run(5, || {
         let db = open(&disk, SMALL.options());
@@ -296,7 +296,7 @@ fn the_closer_of_the_window_is_woken_from_then_on() {
 
 /// On real files, since no thread spins in virtual time.
 #[test]
-fn who_waits_for_the_log_spins_as_is_set_by_then() {
+fn waiter_for_the_log_spins_as_is_set_by_then() {
     let dir = tempfile::tempdir().expect("a directory");
     let options = pipeline(Options::new()).cached(true).buffer_pool_size(ByteSize::mib(4));
     let options = options.redo_capacity(ByteSize::mib(4)).log_spin_cpu_abs_lwm(0).log_spin_cpu_pct_hwm(0);
@@ -389,7 +389,7 @@ fn a_pass_writes_as_many_pages_as_io_capacity_says_by_then() {
 }
 
 #[test]
-fn dirty_pages_are_written_when_more_of_them_are_there_than_may_be_by_then() {
+fn new_limit_of_dirty_pages_has_the_surplus_written() {
     while_rows_change(
         LAZY,
         |options| options.max_dirty_pages_pct(99),
@@ -432,7 +432,7 @@ fn page_cleaners_come_to_help_with_the_method_that_has_several() {
 }
 
 #[test]
-fn a_pass_with_a_log_that_runs_full_writes_as_io_capacity_max_says_by_then() {
+fn pass_with_a_full_log_writes_by_the_new_io_capacity_max() {
     let shape = Shape { flushing: AdaptiveFlushingMethod::Adaptive, ..LAZY };
     while_rows_change(
         shape,
@@ -479,7 +479,7 @@ fn read_some(tree: &Tree, from: u32, count: u32) {
 }
 
 #[test]
-fn page_cleaners_look_at_as_many_pages_and_keep_as_many_frames_free_as_is_set_by_then() {
+fn page_cleaners_look_at_and_keep_free_as_many_as_set_by_then() {
     let disk = disk();
     run(7, || {
         let options = options(EmptyFreeListAlgorithm::Legacy).create(false).free_list_target(300);
@@ -503,7 +503,7 @@ fn page_cleaners_look_at_as_many_pages_and_keep_as_many_frames_free_as_is_set_by
 /// Readers sleep until frames are free, longer and longer after quiet times. While they sleep the LRU managers go, and
 /// each reader searches for itself. Then the managers come back.
 #[test]
-fn who_sleeps_for_a_frame_when_the_lru_managers_go_helps_himself() {
+fn sleeper_for_a_frame_helps_itself_when_lru_managers_go() {
     let disk = disk();
     for seed in 8..16 {
         run(seed, || {
@@ -632,7 +632,7 @@ fn client(disk: &SimulatedDisk, oracle: &Oracle, db: &Db, id: usize) {
 }
 
 #[test]
-fn a_crash_while_all_of_them_change_again_and_again_loses_nothing() {
+fn a_crash_while_all_options_change_often_loses_nothing() {
     let with_threads = Shape {
         empty: EmptyFreeListAlgorithm::Legacy,
         flushing: AdaptiveFlushingMethod::Adaptive,

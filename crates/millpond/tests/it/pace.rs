@@ -141,7 +141,7 @@ fn writers_are_slowed_down_evenly_before_the_log_is_full() {
 /// Every third update is of the same row. A slowed-down writer pays before it latches the row's page, or after it has
 /// released it: no writer waits for a row while another pays.
 #[test]
-fn who_waits_for_his_payment_holds_no_row() {
+fn writer_that_waits_for_its_payment_holds_no_row() {
     let image = scattered_rows(ROWS, SMALL.options().redo_capacity(ByteSize::mib(32)));
     let row = |turn: u32| if turn.is_multiple_of(3) { 0 } else { all_over(turn) };
     let held = Cell::new(Duration::ZERO);
@@ -159,7 +159,7 @@ fn who_waits_for_his_payment_holds_no_row() {
 
 /// The keeper waits for the device all the while, so writers run the controller.
 #[test]
-fn a_device_that_stops_for_half_a_second_stops_nobody() {
+fn a_device_that_stops_for_half_a_second_stops_no_operation() {
     let stop = Slower { from_ns: 12_000_000_000, for_ns: 500_000_000, every_ns: 0, factor: 0.0 };
     let (per_second, stats, _) = at_work(2 * OVERLOAD_NS, &[stop], |_| ());
     println!("{per_second:?} {stats:?}");
@@ -174,7 +174,7 @@ fn a_device_that_stops_for_half_a_second_stops_nobody() {
 /// Each update needs a frame. All pages in frames are dirty, except those kept clean ahead of need: as many as are
 /// wanted while the device stands still.
 #[test]
-fn a_device_that_stops_for_half_a_second_is_not_felt_where_pages_come_and_go() {
+fn a_stopped_device_is_not_felt_where_pages_come_and_go() {
     let stops = Slower { from_ns: 6_000_000_000, for_ns: 500_000_000, every_ns: 3_000_000_000, factor: 0.0 };
     let disk = disk_with(scattered_rows(ROWS, SMALL.options().redo_capacity(ByteSize::mib(32))));
     let options = roomy(reopen_options()).buffer_pool_size(ByteSize::mib(5)).stall_threshold(Duration::from_millis(50));
@@ -189,7 +189,7 @@ fn a_device_that_stops_for_half_a_second_is_not_felt_where_pages_come_and_go() {
 /// keeper goes to the device again. They wait for its next turn, 30 or 60 ms: over all schedules at most one update in
 /// two thousand.
 #[test]
-fn a_device_that_stops_for_half_a_second_is_felt_by_one_in_two_thousand_beside_pages_in_use() {
+fn a_stopped_device_is_felt_by_1_in_2000_beside_pages_in_use() {
     let (mut updates, mut late) = (0, 0);
     for seed in 1..=14 {
         let stops = Slower { from_ns: 6_000_000_000, for_ns: 500_000_000, every_ns: 3_000_000_000, factor: 0.0 };
@@ -222,7 +222,7 @@ fn a_device_that_stops_for_half_a_second_is_felt_by_one_in_two_thousand_beside_p
 
 /// The dirty pages are as many as a log of twice the size allows, and must be clean before the new files are full.
 #[test]
-fn the_log_goes_over_to_smaller_files_under_overload_and_nobody_finds_it_full() {
+fn log_moves_to_smaller_files_under_overload_and_is_never_full() {
     let change = in_the_middle(|db| {
         let before = db.stats();
         assert!(before.log_checkpoint_age > 16 << 20, "{before:?}");
@@ -237,7 +237,7 @@ fn the_log_goes_over_to_smaller_files_under_overload_and_nobody_finds_it_full() 
 
 /// After a crash at full load: redo has dirtied all pages again, and most of the log is in use.
 #[test]
-fn a_database_opened_with_a_nearly_full_log_does_not_come_to_its_wall() {
+fn database_opened_with_a_nearly_full_log_meets_no_wall() {
     let first = disk_with(scattered_rows(ROWS, SMALL.options().redo_capacity(ByteSize::mib(32))));
     let (age, at) = (Cell::new(0), Cell::new(0));
     at_work_on(&first, OVERLOAD_NS, &[], all_over, |db| {
@@ -255,7 +255,7 @@ fn a_database_opened_with_a_nearly_full_log_does_not_come_to_its_wall() {
 
 /// The checkpoint writes all dirty pages, but after those that the log needs clean.
 #[test]
-fn a_checkpoint_that_is_asked_for_stops_nobody() {
+fn requested_checkpoint_stops_no_operation() {
     let checkpoint = in_the_middle(|db| {
         let before = db.stats();
         db.checkpoint().expect("taken");
@@ -328,7 +328,7 @@ fn the_log_is_kept_as_short_as_is_recovered_from_in_time() {
 /// A device on which the log takes a twentieth of a second to write, and a writer that does not wait for that. Another
 /// thread writes the log before the writer needs its buffer.
 #[test]
-fn who_does_not_wait_for_the_log_does_not_write_it_either() {
+fn commit_that_does_not_wait_for_the_log_does_not_write_it() {
     let image = scattered_rows(ROWS, SMALL.options().redo_capacity(ByteSize::mib(256)));
     let slow = ServiceTime { read_ns: 20_000, write_ns: 30_000_000, sync_ns: 20_000_000 };
     run(1, || {

@@ -212,7 +212,7 @@ fn a_herd_reads_a_page_once_and_learns_of_a_failure_together() {
 
 /// Pages come and go while threads look for them by old hints: every row is found, wherever the pages are.
 #[test]
-fn hints_that_lead_to_other_pages_lead_nobody_astray() {
+fn hints_that_lead_to_other_pages_do_no_harm() {
     let stores = [PageStoreKind::CopyOnWrite, PageStoreKind::InPlace];
     for ((seed, way), store) in (1..).zip(WAYS_TO_FREE).zip(stores.into_iter().cycle()) {
         let disk = SimulatedDisk::new();

@@ -66,7 +66,7 @@ fn waited_for_metadata(db: &Db) -> u64 {
 }
 
 #[test]
-fn what_waits_for_purge_is_bounded_with_data_eight_times_the_pool() {
+fn rows_for_purge_are_bounded_with_data_eight_times_the_pool() {
     what_waits_is_bounded(2_000, 0);
 }
 

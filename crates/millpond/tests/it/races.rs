@@ -18,7 +18,7 @@ fn number(value: u64) -> u32 {
 /// Regression: another thread split a full leaf between a batch's keys. The batch then split the left part with **all**
 /// its keys, beyond the leaf's high fence, and hid the rows of the right part.
 #[test]
-fn batches_of_neighbouring_keys_that_split_the_same_leaf_lose_no_rows() {
+fn batches_that_split_the_same_leaf_lose_no_rows() {
     for seed in 0..40u64 {
         let ((written, disk), _) = run(seed, || {
             let disk = SimulatedDisk::new();
@@ -188,7 +188,7 @@ fn a_key_is_deleted_once() {
 /// A close while other threads write and ask for checkpoints: each gets an answer, and earlier acknowledged writes are
 /// there.
 #[test]
-fn a_close_while_others_write_answers_everybody() {
+fn close_while_others_write_answers_all_of_them() {
     for seed in 0..30u64 {
         let ((acknowledged, disk), _) = run(seed, || {
             let disk = SimulatedDisk::new();
@@ -368,7 +368,7 @@ fn wait_behind_a_drop(gone: fn(&Db, &Table), late: fn(&Table)) -> (u64, u64) {
 /// Regression: a thread that came to a tree during its drop, or to the list of indexes during a change, waited without
 /// a wait class.
 #[test]
-fn who_waits_behind_a_drop_waits_on_metadata() {
+fn waiter_behind_a_drop_waits_on_metadata() {
     let drop_table: fn(&Db, &Table) = |db, _| db.drop_table("t").expect("dropped");
     let drop_index: fn(&Db, &Table) = |_, table| table.drop_index("i").expect("dropped");
     let get: fn(&Table) = |table| drop(table.get(b"k").expect_err("dropped"));

@@ -108,7 +108,7 @@ fn crashed_database_is_read_whole_and_every_write_is_refused() {
 }
 
 #[test]
-fn more_to_redo_than_the_pool_holds_is_refused_with_the_size_that_does() {
+fn more_redo_than_the_pool_holds_is_refused_with_a_size() {
     let disk = disk_of(crashed());
     let open = |size| Db::open_on(Arc::new(disk.clone()), options().buffer_pool_size(size));
     let error = open(ByteSize::kib(160)).expect_err("40 frames are too few");

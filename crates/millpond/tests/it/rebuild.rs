@@ -217,7 +217,7 @@ fn a_crash_of_the_rebuild_is_mended_by_the_next_one() {
 }
 
 #[test]
-fn a_damaged_page_is_reported_and_never_replaced_by_an_older_one() {
+fn damaged_page_is_reported_and_no_older_one_replaces_it() {
     let (history, notes) = several_laps(5, small_options());
     let image = history.crash_image(history.boundaries(), Unsynced::None);
     let slots = image["data.mpd"].len() / 4096;
@@ -330,7 +330,7 @@ fn lose_log(image: &mut Image, name: &str, what: &str) {
 }
 
 #[test]
-fn a_log_file_that_may_hold_groups_and_does_not_say_where_is_never_passed_over() {
+fn log_file_that_may_hold_groups_is_never_passed_over() {
     let (over, over_notes, change) = goes_over(8);
     let (laps, laps_notes) = several_laps(16, small_options());
     let over_boundaries: Vec<usize> = change.step_by(9).chain([over.boundaries()]).collect();
@@ -359,7 +359,7 @@ fn a_log_file_that_may_hold_groups_and_does_not_say_where_is_never_passed_over()
 }
 
 #[test]
-fn a_ring_that_holds_groups_and_does_not_fit_in_is_a_doubt_that_force_passes_over() {
+fn only_force_passes_over_a_ring_that_does_not_fit() {
     let holds_groups = |bytes: &Vec<u8>| bytes[4096..].iter().any(|byte| *byte != 0);
     // The schedule decides whether there is such a moment.
     let both = |seed| {
@@ -435,7 +435,7 @@ fn without_a_log_file(gone: &str) -> (Image, usize) {
 /// A rebuild without a log file is cut short, or fails, at any call. Until one is complete, no open takes the database
 /// for whole, and the next rebuild completes with the same report.
 #[test]
-fn a_rebuild_without_a_log_file_that_does_not_come_to_its_end_hides_no_loss() {
+fn interrupted_rebuild_without_a_log_file_hides_no_loss() {
     let mut options = RebuildOptions::default();
     options.force = true;
     for gone in ["redo-0-0.mpd", "redo-0-1.mpd"] {
@@ -473,7 +473,7 @@ fn a_rebuild_without_a_log_file_that_does_not_come_to_its_end_hides_no_loss() {
 /// The lap of the first file is lost, and the current epoch began in the middle of that file. The log leads back only
 /// to that place, and the checkpoint is before it.
 #[test]
-fn a_log_file_that_the_log_does_not_run_into_is_a_doubt_when_it_has_no_lap() {
+fn unreached_log_file_without_a_lap_is_a_doubt() {
     let put = |db: &Db, keys: std::ops::Range<u16>, value: u8| {
         let tree = db.open_tree("t").expect("there");
         let mut batch = WriteBatch::new();

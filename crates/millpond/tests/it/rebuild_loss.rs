@@ -131,7 +131,7 @@ fn end_of(disk: &SimulatedDisk, notes: &Notes, boundary: usize) -> Result<End, S
 const NO_LOSS: Loss = ("nothing", |_| ());
 
 #[test]
-fn a_page_whose_newest_image_is_gone_is_lost_and_an_older_one_does_not_stand_in_for_it() {
+fn page_without_its_newest_image_is_lost_despite_an_older_one() {
     for (seed, kind) in [(7, PageStoreKind::CopyOnWrite), (8, PageStoreKind::InPlace)] {
         let (history, notes) = cold_rows(seed, small_options().page_store(kind));
         let all = history.boundaries();
@@ -181,7 +181,7 @@ fn one_in(sampled: usize, full: usize) -> usize {
 }
 
 #[test]
-fn whatever_is_lost_with_an_image_what_the_report_does_not_name_is_right() {
+fn whatever_the_report_of_a_loss_does_not_name_is_right() {
     let mut ends: BTreeMap<(&str, End), usize> = BTreeMap::new();
     let runs = [
         (PageStoreKind::CopyOnWrite, cold_rows(9, small_options())),
@@ -298,7 +298,7 @@ fn a_page_that_the_log_formats_anew_needs_no_image() {
 
 /// The newest image's slot has an older image, whole; or the slot is damaged, and there is no map.
 #[test]
-fn a_write_that_the_device_lost_is_told_by_the_old_map_and_a_damaged_image_by_its_header() {
+fn lost_write_shows_in_the_old_map_and_damage_in_the_header() {
     let (history, notes) = cold_rows(22, small_options());
     let all = history.boundaries();
     let image = history.crash_image(all, Unsynced::None);
@@ -357,7 +357,7 @@ fn an_image_that_is_there_twice_is_not_lost() {
 
 /// The copies of superblocks show how far the log was durable.
 #[test]
-fn a_log_that_is_rotten_is_reported_also_where_superblocks_are_lost() {
+fn rotten_log_is_reported_even_without_superblocks() {
     let (history, _) = several_laps(19, small_options());
     let mut image = history.crash_image(history.boundaries() * 3 / 4, Unsynced::None);
     for (_, bytes) in image.iter_mut().filter(|(name, _)| name.starts_with("redo-")) {
@@ -369,7 +369,7 @@ fn a_log_that_is_rotten_is_reported_also_where_superblocks_are_lost() {
 }
 
 #[test]
-fn a_damaged_map_beside_sound_superblocks_costs_nothing_but_what_only_it_could_show() {
+fn damaged_map_beside_sound_superblocks_costs_only_its_facts() {
     let (history, notes) = cold_rows(14, small_options());
     let all = history.boundaries();
     let image = history.crash_image(all, Unsynced::None);
@@ -397,7 +397,7 @@ fn a_damaged_map_beside_sound_superblocks_costs_nothing_but_what_only_it_could_s
 
 /// All images of one space's map pages are damaged, those of the other spaces are not.
 #[test]
-fn what_a_map_that_is_readable_in_part_proves_is_proven_and_the_rest_is_counted() {
+fn partly_readable_map_proves_its_part_and_the_rest_is_counted() {
     let (history, notes) = cold_rows(21, small_options());
     let all = history.boundaries();
     let sound = history.crash_image(all, Unsynced::None);
@@ -423,7 +423,7 @@ fn what_a_map_that_is_readable_in_part_proves_is_proven_and_the_rest_is_counted(
 }
 
 #[test]
-fn a_crash_of_the_rebuild_leaves_the_next_one_what_shows_that_a_page_is_lost() {
+fn crash_of_a_rebuild_leaves_the_proof_of_a_lost_page() {
     let (history, notes) = cold_rows(15, small_options());
     let all = history.boundaries();
     let sound = history.crash_image(all, Unsynced::None);

@@ -28,7 +28,7 @@ fn move_row(db: &Db, trees: &[Tree; 2], number: u32, from: u32, to: u32) {
 }
 
 #[test]
-fn ten_minutes_of_updates_leave_undo_and_index_as_large_as_one_did() {
+fn ten_minutes_of_updates_leave_undo_and_index_small() {
     const ROWS: u32 = 400;
     let disk = SimulatedDisk::with_image(BTreeMap::new(), SLOW);
     let (sizes, _) = run(1, || {
@@ -214,7 +214,7 @@ fn rows_of_dense_leaves_are_deleted_on_a_full_disk() {
 
 /// Rows with keys that take more room in undo records than in leaves, and a pool that cannot hold all the undo pages.
 #[test]
-fn a_batch_that_needs_more_undo_pages_than_the_pool_has_is_written_in_parts() {
+fn batch_with_more_undo_pages_than_the_pool_is_cut_into_parts() {
     let disk = SimulatedDisk::new();
     run(6, || {
         let db = open(&disk, small_options().redo_capacity(millpond::ByteSize::mib(32)).durability(Durability::None));

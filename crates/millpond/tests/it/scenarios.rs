@@ -35,7 +35,7 @@ fn with_rows(shape: Shape, rows: u32, len: usize) -> Image {
 /// A page that is dirty at every moment must not hold the checkpoint at its first change. The write under way holds the
 /// changes before its copy, the frame those after it.
 #[test]
-fn a_page_dirtied_without_pause_for_ten_laps_does_not_hold_the_checkpoint() {
+fn page_dirtied_for_ten_laps_does_not_hold_the_checkpoint() {
     for store in [PageStoreKind::CopyOnWrite, PageStoreKind::InPlace] {
         let image = with_rows(Shape { store, ..SMALL }, 4, 100);
         let disk = SimulatedDisk::with_image(image, SLOW);
@@ -116,7 +116,7 @@ fn crash_at_the_wall(image: Image, rows: u32, options: Options, seed: u64) -> Im
 }
 
 #[test]
-fn a_log_at_the_wall_with_no_cleaner_is_recovered_and_drained_twice() {
+fn log_at_the_wall_without_a_cleaner_is_drained_twice() {
     let mut image = with_rows(SMALL, 25, 600);
     for round in 0..2 {
         let disk = disk_of(crash_at_the_wall(image, 25, reopen_options(), 20 + round));
@@ -144,7 +144,7 @@ fn a_log_at_the_wall_with_no_cleaner_is_recovered_and_drained_twice() {
 /// and again during recovery. Each epoch, and each page cleaned for its frame, takes room in the log, and there must be
 /// enough.
 #[test]
-fn recovery_from_a_log_at_its_wall_may_be_cut_short_over_and_over() {
+fn recovery_from_a_log_at_its_wall_may_be_cut_short_often() {
     let large = || reopen_options().buffer_pool_size(ByteSize::mib(1));
     let rows = 500;
     let crashed = crash_at_the_wall(with_rows(SMALL, rows, 600), rows, large(), 70);
@@ -348,7 +348,7 @@ fn map_pages_find_places_while_a_directory_is_on_its_way() {
 /// A tree is dropped while images of its pages are in flight, and wait for their sync. Its slots are freed, and a crash
 /// at any moment finds the tree whole or gone.
 #[test]
-fn a_tree_dropped_with_images_in_flight_is_gone_and_its_slots_are_free() {
+fn tree_dropped_with_images_in_flight_frees_its_slots() {
     let disk = SimulatedDisk::with_image(with_rows(SMALL, 40, 300), SLOW);
     let (free_before, _) = run(40, || {
         let db = open(&disk, reopen_options());

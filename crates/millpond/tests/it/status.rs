@@ -29,7 +29,7 @@ fn ask(socket: &Path, request: &str) -> String {
 }
 
 #[test]
-fn a_running_engine_tells_how_it_is_doing_and_takes_its_socket_away() {
+fn running_engine_tells_its_state_and_removes_its_socket() {
     let dir = tempfile::tempdir().expect("a directory");
     let socket = dir.path().join("status");
     let db = Db::open(dir.path().join("db"), options().status_socket(&socket)).expect("opened");
@@ -87,7 +87,7 @@ fn words_of<'t>(text: &'t str, name: &str) -> Vec<&'t str> {
 }
 
 #[test]
-fn what_has_come_since_somebody_looked_is_told_beside_the_totals() {
+fn changes_since_the_last_look_stand_beside_the_totals() {
     run(7, || {
         let db = Db::open_on(Arc::new(SimulatedDisk::new()), small_options()).expect("opened");
         let tree = db.create_tree("t").expect("created");
@@ -242,7 +242,7 @@ fn writes_that_the_device_holds_are_told_by_their_kind() {
 }
 
 #[test]
-fn reads_writes_of_the_log_and_syncs_that_the_device_holds_are_told_while_it_does() {
+fn transfers_in_the_device_are_told_while_it_has_them() {
     let disk = SimulatedDisk::with_image(scattered_rows(2_000, SMALL.options()), SLOW);
     run(10, || {
         let db = open(&disk, SMALL.reopen_options());
@@ -304,7 +304,7 @@ fn ask_port(port: u16, request: &str) -> String {
 }
 
 #[test]
-fn prometheus_is_answered_on_a_port_of_this_machine_until_the_close() {
+fn prometheus_is_answered_on_a_local_port_until_the_close() {
     let dir = tempfile::tempdir().expect("a directory");
     let taken = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("there is one");
     let port = taken.local_addr().expect("it has one").port();
@@ -345,7 +345,7 @@ fn prometheus_is_answered_on_a_port_of_this_machine_until_the_close() {
 }
 
 #[test]
-fn who_only_tries_whether_somebody_is_there_takes_no_look_from_others() {
+fn probe_of_the_socket_takes_no_look_from_others() {
     let dir = tempfile::tempdir().expect("a directory");
     let socket = dir.path().join("status");
     let db = Db::open(dir.path().join("db"), options().status_socket(&socket)).expect("opened");
@@ -359,7 +359,7 @@ fn who_only_tries_whether_somebody_is_there_takes_no_look_from_others() {
 }
 
 #[test]
-fn a_socket_that_cannot_be_made_is_refused_before_anything_is_created() {
+fn impossible_socket_is_refused_before_anything_is_created() {
     let dir = tempfile::tempdir().expect("a directory");
     let path = dir.path().join("db");
     let taken = dir.path().join("notes.txt");
@@ -393,7 +393,7 @@ fn a_socket_that_cannot_be_made_is_refused_before_anything_is_created() {
 }
 
 #[test]
-fn a_socket_that_a_dead_process_left_is_replaced_and_anothers_is_left_alone() {
+fn socket_of_a_dead_process_is_replaced_and_a_living_one_stays() {
     let dir = tempfile::tempdir().expect("a directory");
     let socket = dir.path().join("status");
     drop(UnixListener::bind(&socket).expect("made"));

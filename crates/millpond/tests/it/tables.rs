@@ -489,7 +489,7 @@ fn definitions_that_cannot_be_are_refused_and_leave_nothing() {
 }
 
 #[test]
-fn a_dropped_table_lets_nobody_in_by_any_handle() {
+fn dropped_table_refuses_every_handle() {
     let disk = SimulatedDisk::new();
     let db = open(&disk, options(4));
     let table = db.create_table("t", three_indexes()).expect("created");

@@ -256,7 +256,7 @@ fn threads_clocks_and_locks_come_from_the_seam() {
 /// LAW-2: no wait ends by a timer. Exceptions: the keeper's ticks, the log thread's next background commit, payments,
 /// the classic policies, and the rests of the thread that makes files for a large log.
 #[test]
-fn nobody_but_the_keeper_waits_for_a_clock() {
+fn only_the_keeper_and_listed_files_wait_for_a_clock() {
     let mut seen = 0;
     for (path, text) in sources() {
         let file = path.file_name().expect("a file").to_string_lossy().into_owned();
@@ -296,7 +296,7 @@ fn nobody_but_the_keeper_waits_for_a_clock() {
 
 /// The one policy that breaks LAW-1 says so.
 #[test]
-fn nobody_sleeps_under_latches_but_who_is_known_for_it() {
+fn only_the_closer_window_sleeps_under_latches() {
     let sleepers: Vec<_> = sources()
         .iter()
         .filter(|(_, text)| text.contains("sync::nap_latched("))
@@ -382,29 +382,36 @@ fn the_bugs_that_are_planted_are_those_that_the_script_wakes() {
     assert_eq!(planted, woken);
 }
 
-/// The subject of a sentence is a named actor: no pronoun for a thread, a page or a person.
-#[test]
-fn prose_names_its_actors() {
-    fn collect(dir: &Path, files: &mut Vec<PathBuf>) {
-        for entry in std::fs::read_dir(dir).expect("listed") {
-            let path = entry.expect("an entry").path();
-            let name = path.file_name().expect("a name").to_string_lossy().into_owned();
-            if path.is_dir() {
-                // Decisions say what was so when they were made.
-                if !["target", "decisions"].contains(&name.as_str()) && !name.starts_with('.') {
-                    collect(&path, files);
-                }
-            } else if [".rs", ".md"].iter().any(|end| name.ends_with(end))
-                && !["tidy.rs", "CHANGELOG.md"].contains(&&*name)
-            {
-                files.push(path);
+/// Files and folders of the repository at or below `place` whose names end in `end`, but for build outputs.
+fn files_below(place: &str, end: &str) -> Vec<PathBuf> {
+    fn collect(path: PathBuf, end: &str, files: &mut Vec<PathBuf>) {
+        if !path.is_dir() {
+            files.extend(path.to_string_lossy().ends_with(end).then_some(path));
+            return;
+        }
+        for entry in std::fs::read_dir(path).expect("listed") {
+            let entry = entry.expect("an entry");
+            let name = entry.file_name().to_string_lossy().into_owned();
+            if name != "target" && !name.starts_with('.') {
+                collect(entry.path(), end, files);
             }
         }
     }
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let mut files = Vec::new();
-    ["crates", "docs", "fuzz"].iter().for_each(|dir| collect(&root.join(dir), &mut files));
-    files.extend(["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md"].map(|name| root.join(name)));
+    collect(Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(place), end, &mut files);
+    files
+}
+
+/// The subject of a sentence is a named actor: no pronoun for a thread, a page or a person.
+#[test]
+fn prose_names_its_actors() {
+    let mut files: Vec<PathBuf> = ["crates", "docs", "fuzz"]
+        .iter()
+        .flat_map(|place| [".rs", ".md"].map(|end| files_below(place, end)))
+        .flatten()
+        .filter(|path| !path.ends_with("tidy.rs"))
+        .collect();
+    files.extend(["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md"].iter().flat_map(|name| files_below(name, ".md")));
     assert!(files.len() > 400, "only {} files seen", files.len());
     let pronouns = ["who", "whoever", "whom", "he", "his", "him"];
     for path in files {
@@ -415,4 +422,129 @@ fn prose_names_its_actors() {
             assert_eq!(found, None, "{}:{}: name the actor", path.display(), number + 1);
         }
     }
+}
+
+/// The most words of a sentence in the documents.
+const WORDS_MAX: usize = 25;
+
+/// The sentences of a page's prose: no code, tables or headings. Links are their text, `code spans` one word.
+fn sentences_of(page: &str) -> Vec<String> {
+    let mut blocks = vec![String::new()];
+    let mut is_code = false;
+    for line in page.lines().map(str::trim) {
+        let is_fence = line.starts_with("```");
+        is_code ^= is_fence;
+        let item = line.split_once(' ').filter(|(mark, _)| {
+            ["*", "-"].contains(mark) || mark.strip_suffix('.').is_some_and(|number| number.parse::<u32>().is_ok())
+        });
+        if item.is_some() || is_fence || is_code || line.is_empty() || line.starts_with(['#', '|', '<']) {
+            blocks.push(String::new());
+        }
+        if !(is_fence || is_code || line.starts_with(['#', '|', '<'])) {
+            let block = blocks.last_mut().expect("there is one");
+            block.push(' ');
+            block.push_str(item.map_or(line, |(_, rest)| rest));
+        }
+    }
+    blocks.iter().flat_map(|block| split_block(block)).collect()
+}
+
+/// The sentences of a paragraph or list item: they end with a full stop, a question or exclamation mark.
+fn split_block(block: &str) -> Vec<String> {
+    let prose: String =
+        block.split('`').enumerate().map(|(at, part)| if at % 2 == 1 { "Code" } else { part }).collect();
+    let mut text = String::new();
+    for (at, part) in prose.split("](").enumerate() {
+        // The target of a link ends with the first bracket.
+        text.push_str(if at == 0 { part } else { part.split_once(')').map_or(part, |(_, rest)| rest) });
+    }
+    let mut sentences = vec![String::new()];
+    for word in text.replace(['*', '['], "").split_whitespace() {
+        let last = sentences.last_mut().expect("there is one");
+        let is_begin = !word.trim_start_matches(['(', '"']).starts_with(char::is_lowercase);
+        if is_begin && last.trim_end_matches([')', '"']).ends_with(['.', '?', '!']) {
+            sentences.push(word.to_owned());
+        } else {
+            last.push_str(if last.is_empty() { "" } else { " " });
+            last.push_str(word);
+        }
+    }
+    sentences
+}
+
+#[test]
+fn sentences_of_the_documents_are_short() {
+    let pages =
+        ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "docs"].iter().flat_map(|place| files_below(place, ".md"));
+    let (mut seen, mut long) = (0, Vec::new());
+    for path in pages {
+        for sentence in sentences_of(&std::fs::read_to_string(&path).expect("read")) {
+            let words = sentence.split(' ').filter(|word| word.contains(char::is_alphanumeric)).count();
+            seen += 1;
+            if words > WORDS_MAX {
+                long.push(format!("{}: {words} words: {sentence}", path.display()));
+            }
+        }
+    }
+    assert!(seen > 1000, "only {seen} sentences seen");
+    assert!(long.is_empty(), "{} sentences have more than {WORDS_MAX} words:\n{}", long.len(), long.join("\n"));
+}
+
+/// The tests of a file, by their names: functions below an attribute such as `#[test]`.
+fn tests_of(text: &str) -> Vec<&str> {
+    let mut tests = Vec::new();
+    let mut is_test = false;
+    for line in text.lines().map(str::trim_start) {
+        is_test |= ["#[test", "#[proptest"].iter().any(|attribute| line.starts_with(attribute));
+        let words =
+            ["pub ", "async ", "unsafe "].iter().fold(line, |rest, word| rest.strip_prefix(word).unwrap_or(rest));
+        if let Some((name, _)) = words.strip_prefix("fn ").and_then(|rest| rest.split_once(['(', '<'])) {
+            tests.extend(is_test.then_some(name));
+            is_test = false;
+        }
+    }
+    tests
+}
+
+/// A test's name is `subject_condition_outcome`, and its subject a named actor.
+#[test]
+fn test_names_are_short_and_name_their_actors() {
+    let mut seen = 0;
+    for path in files_below("crates", ".rs") {
+        let text = std::fs::read_to_string(&path).expect("read");
+        for name in tests_of(&text) {
+            seen += 1;
+            let pronouns = ["who", "whoever", "whom", "nobody", "everybody", "he", "his", "him"];
+            let found = name.split('_').find(|word| pronouns.contains(word));
+            assert_eq!(found, None, "{}: {name}: name the actor", path.display());
+            assert!(name.len() <= 60, "{}: {name} has {} characters", path.display(), name.len());
+        }
+    }
+    assert!(seen > 1000, "only {seen} tests seen");
+}
+
+/// A filter that no test has any more would let a planted bug pass unseen.
+#[test]
+fn filters_of_planted_bugs_name_tests() {
+    let script = files_below("scripts", "planted.sh").pop().expect("the script");
+    let script = std::fs::read_to_string(script).expect("read");
+    let paths_below = |place: &str| -> Vec<String> {
+        let tests = files_below(place, ".rs").into_iter().map(|path| {
+            let text = std::fs::read_to_string(&path).expect("read");
+            let path = path.with_extension("").to_string_lossy().replace('/', "::");
+            let path = path.rsplit_once(&place.replace('/', "::")).expect("below it").1;
+            tests_of(&text).iter().map(|name| format!("{path}::{name}")).collect::<Vec<_>>()
+        });
+        tests.flatten().collect()
+    };
+    let (of_it, of_lib) = (paths_below("crates/millpond/tests/it"), paths_below("crates/millpond/src"));
+    let mut seen = 0;
+    for (tests, filters) in script.split("tests=\"").skip(1).filter_map(|line| line.split_once("\" filter=\"")) {
+        let paths = if tests.contains("--lib") { &of_lib } else { &of_it };
+        for filter in filters.split('"').next().expect("an end").split(' ') {
+            seen += 1;
+            assert!(paths.iter().any(|path| path.contains(filter)), "{tests}: no test has {filter}");
+        }
+    }
+    assert!(seen > 25, "only {seen} filters seen");
 }

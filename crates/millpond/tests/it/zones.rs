@@ -77,7 +77,7 @@ fn update_bound_by_writes(disk: &SimulatedDisk, oracle: &Oracle, updates: u32) -
 }
 
 #[test]
-fn zones_are_emptied_where_writes_cost_and_a_crash_loses_nothing() {
+fn zones_are_emptied_where_writes_cost_and_crashes_lose_nothing() {
     let disk = SimulatedDisk::with_image(start(false), BOUND_BY_WRITES);
     let oracle = Oracle::default();
     let (stats, trace) = run(2, || update_bound_by_writes(&disk, &oracle, 4000));
@@ -99,7 +99,7 @@ fn zones_are_emptied_where_writes_cost_and_a_crash_loses_nothing() {
 
 /// Hardly a page is dirty when a zone is emptied: all its pages are moved unchanged.
 #[test]
-fn zones_of_which_nothing_is_dirty_are_emptied_and_not_filled_again() {
+fn clean_zones_are_emptied_and_not_filled_again() {
     let disk = SimulatedDisk::with_image(start(false), BOUND_BY_WRITES);
     let (stats, _) = run(2, || {
         let db = open(&disk, SHAPE.reopen_options());

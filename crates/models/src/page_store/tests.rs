@@ -31,7 +31,7 @@ fn slot_freed_before_the_map_record_is_durable_is_overwritten() {
 }
 
 #[test]
-fn sync_does_not_cover_writes_that_complete_after_its_submission() {
+fn sync_does_not_cover_writes_completed_after_its_submission() {
     assert_eq!(loss(Bug::SyncCoversLaterWrites), Some(Loss::WrongImage));
     assert_eq!(loss(Bug::SuperblockCoversLaterWrites), Some(Loss::WrongImage));
 }
@@ -47,7 +47,7 @@ fn checkpoint_waits_for_the_map_page() {
 }
 
 #[test]
-fn checkpoint_is_decided_on_before_the_map_page_is_written_again() {
+fn checkpoint_is_decided_before_the_map_page_is_rewritten() {
     assert_eq!(loss(Bug::CheckpointAfterDirectory), Some(Loss::ChangeLost));
 }
 

@@ -12,7 +12,7 @@
 //! | nothing is written after `close_wait` | [`Disk`] refuses it |
 //!
 //! Bugs that were planted, and found (`make planted`): `ack_before_sync`, `next_leader_forgotten`,
-//! `waiters_forgotten_on_failure`, `copy_rings_nobody`, `notified_from_now_on`, `panic_told_too_late`.
+//! `waiters_forgotten_on_failure`, `copy_rings_no_bell`, `notified_from_now_on`, `panic_told_too_late`.
 
 #[path = "../../../millpond/src/planted.rs"]
 #[macro_use]
@@ -307,7 +307,7 @@ fn commits_are_durable_when_they_are_acknowledged() {
 }
 
 #[test]
-fn who_wants_it_written_syncs_nothing_and_who_wants_it_durable_finds_what_others_have_written() {
+fn waiter_for_written_log_syncs_nothing_and_helps_others() {
     explore(2_000, || {
         let model = Model::new(None);
         let writers: Vec<_> = (1..=2)
@@ -332,7 +332,7 @@ fn who_wants_it_written_syncs_nothing_and_who_wants_it_durable_finds_what_others
 /// Groups of a fourth of the buffer: a thread that finds the buffer short writes it, or gets room from a thread that
 /// does.
 #[test]
-fn a_short_buffer_is_written_by_who_needs_it() {
+fn short_buffer_is_written_by_the_thread_that_needs_it() {
     explore(3_000, || {
         let model = Model::new(None);
         assert_eq!(commit_all(&model, 4, 2, 4000), 0);
@@ -342,7 +342,7 @@ fn a_short_buffer_is_written_by_who_needs_it() {
 /// No thread waits for these groups to be durable. A thread that needs room in the buffer gets it from the thread that
 /// flushes for others, or writes the log itself.
 #[test]
-fn who_does_not_wait_for_durability_is_given_room_by_the_thread_that_writes_for_others() {
+fn commit_without_a_wait_gets_room_from_the_log_thread() {
     explore(3_000, || {
         let model = Model::new(None);
         let append = |client: u8| {
@@ -504,7 +504,7 @@ fn pipeline_of(log: &Log) -> &redo::pipeline::Pipeline {
 }
 
 #[test]
-fn commits_behind_threads_are_durable_and_nobody_needs_the_clock() {
+fn commits_behind_threads_are_durable_without_the_clock() {
     explore(300, || with_threads(None, |model| assert_eq!(commit_all(model, 3, 2, 100), 0)));
 }
 
@@ -525,7 +525,7 @@ fn all_behind_threads_are_told_when_a_sync_fails() {
 
 /// An appender that does not wait closes the gap that stops the writer. It must ring, for no other thread will.
 #[test]
-fn who_waits_behind_the_copy_of_one_who_does_not_wait_needs_no_clock() {
+fn waiter_behind_the_copy_of_a_nonwaiter_needs_no_clock() {
     explore(1_500, || {
         with_threads(None, |model| {
             let loose = {
@@ -543,7 +543,7 @@ fn who_waits_behind_the_copy_of_one_who_does_not_wait_needs_no_clock() {
 
 /// If no thread waits for a sync, making room in the buffer needs none: the log is only written.
 #[test]
-fn who_finds_the_buffer_short_has_it_written_and_not_synced() {
+fn thread_with_a_short_buffer_has_it_written_and_not_synced() {
     explore(300, || {
         with_threads_that(false, None, |model| {
             let append = |client: u8| {
@@ -566,7 +566,7 @@ fn who_finds_the_buffer_short_has_it_written_and_not_synced() {
 
 /// Waiters would do the work of a thread that is gone. They must not if its progress is unknown.
 #[test]
-fn nobody_goes_on_with_the_work_of_a_thread_that_panicked() {
+fn no_thread_goes_on_with_the_work_of_one_that_panicked() {
     explore(300, || {
         with_threads(Some(Trouble::Panics(2)), |model| {
             let failed = commit_all(model, 3, 2, 100);
@@ -579,7 +579,7 @@ fn nobody_goes_on_with_the_work_of_a_thread_that_panicked() {
 
 /// A commit is synced before the thread that wakes its waiters exists.
 #[test]
-fn who_waited_before_the_thread_that_tells_him_was_there_is_told() {
+fn waiter_before_the_start_of_its_notifier_is_told() {
     explore(600, || {
         let spin = SpinSettings { how: LogSpin::Never, cpu_abs_lwm: 0, cpu_pct_hwm: 0 };
         let settings = PipelineSettings { sync_each_write: true, spin };
@@ -614,7 +614,7 @@ fn who_waited_before_the_thread_that_tells_him_was_there_is_told() {
 
 /// If a thread cannot be started, the others are let go: they go on until their next check, and waiters do the work.
 #[test]
-fn who_waits_for_threads_that_did_not_all_start_does_their_work() {
+fn waiter_does_the_work_of_threads_that_did_not_all_start() {
     explore(300, || {
         let spin = SpinSettings { how: LogSpin::Never, cpu_abs_lwm: 0, cpu_pct_hwm: 0 };
         let settings = PipelineSettings { sync_each_write: true, spin };

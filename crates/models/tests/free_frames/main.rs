@@ -180,7 +180,7 @@ fn two_takers_pass_one_frame_on() {
 }
 
 #[test]
-fn who_wants_two_gets_both_of_two_givers() {
+fn waiter_for_two_gets_both_of_two_givers() {
     explore(Flaw::None, || {
         let frames = Frames::new(0);
         let taker = start(&frames, |frames| frames.take(2));
@@ -195,7 +195,7 @@ fn who_wants_two_gets_both_of_two_givers() {
 /// One thread wants two frames, the other one, and both give theirs back: neither holds a frame that the other waits
 /// for.
 #[test]
-fn who_wants_two_and_who_wants_one_do_not_block_each_other() {
+fn waiters_for_two_and_for_one_do_not_block_each_other() {
     explore(Flaw::None, || {
         let frames = Frames::new(1);
         let pass = |count| {
@@ -217,7 +217,7 @@ fn in_line(frames: &Frames, count: usize) -> Arc<Ticket> {
 
 /// The first waiter leaves while a frame is being given: the first or the second gets the frame.
 #[test]
-fn a_frame_given_to_who_just_left_goes_to_the_next() {
+fn frame_given_to_a_waiter_that_just_left_goes_to_the_next() {
     explore(Flaw::None, || {
         let frames = Frames::new(0);
         let (first, second) = (in_line(&frames, 1), in_line(&frames, 1));
@@ -241,7 +241,7 @@ fn a_frame_given_to_who_just_left_goes_to_the_next() {
 
 /// The first waiter wants two frames, and leaves when there is one: the second gets that one.
 #[test]
-fn who_waits_behind_one_who_wants_more_gets_his_when_that_one_leaves() {
+fn waiter_behind_a_larger_one_is_served_when_that_one_leaves() {
     explore(Flaw::None, || {
         let frames = Frames::new(0);
         let (first, second) = (in_line(&frames, 2), in_line(&frames, 1));
@@ -273,7 +273,7 @@ fn served_in_order() {
 
 /// No frame is freed any more: present and later takers learn of it, and a frame on its way is not lost.
 #[test]
-fn an_end_to_it_all_leaves_nobody_waiting() {
+fn end_of_the_pool_leaves_no_waiter() {
     explore(Flaw::None, || {
         let frames = Frames::new(0);
         let taker = start(&frames, |frames| frames.take(1));

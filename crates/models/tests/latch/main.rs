@@ -186,7 +186,7 @@ fn writers_and_a_reader_exclude_each_other_and_all_get_through() {
 }
 
 #[test]
-fn who_only_tries_leaves_nobody_asleep() {
+fn failed_try_leaves_no_waiter_asleep() {
     crowds(Flaw::None, &[Trier, Writer, Reader]);
 }
 

@@ -13,7 +13,7 @@
 //! | an id is reused while its old page is read: the new page is found, no thread waits for the old | an installer |
 //! | frames are not lost, whatever fails, a panic of the device included | [`Pool::assert_at_rest`] |
 //!
-//! Bugs that were planted, and found (`make planted`): `failed_read_tells_nobody`, `stale_read_installs_page`,
+//! Bugs that were planted, and found (`make planted`): `failed_read_tells_no_waiter`, `stale_read_installs_page`,
 //! `two_read_one_page`.
 
 #[path = "../../../millpond/src/planted.rs"]
@@ -170,7 +170,7 @@ fn a_herd_whose_reader_panics_is_told() {
 
 /// One frame and two pages: a page has often left when its waiter wakes.
 #[test]
-fn who_waited_for_a_page_never_gets_another() {
+fn waiter_for_a_page_never_gets_another() {
     explore(10_000, || {
         let disk = Disk::new(&[]);
         assert_eq!(visit(1, &disk, &[&[1, 2], &[2, 1], &[1]], None), 0);

@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn stop_with_little_outstanding_is_the_devices_own_and_reaches_back_to_the_beat_before() {
+    fn stop_with_little_outstanding_reaches_back_to_the_last_beat() {
         let log = MachineLog { device: beats(1, 1_050, OUTSTANDING_MAX - 1), ..MachineLog::default() };
         let stops = log.stops();
         assert_eq!(stops.device, [span_ms(1_000, 2_050)]);
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn stop_with_a_mebibyte_outstanding_is_shared_and_excuses_nothing() {
+    fn stop_with_a_mebibyte_outstanding_excuses_nothing() {
         let log = MachineLog { device: beats(1, 1_050, OUTSTANDING_MAX), ..MachineLog::default() };
         let stops = log.stops();
         assert_eq!(stops.shared, [span_ms(1_000, 2_050)]);

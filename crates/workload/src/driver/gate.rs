@@ -57,7 +57,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn opened_gate_gives_all_the_same_clock_and_called_off_gives_none() {
+    fn opened_gate_gives_all_one_clock_and_a_called_off_one_none() {
         let gate = Gate::new();
         std::thread::scope(|scope| {
             let waiting = scope.spawn(|| gate.wait().is_some());

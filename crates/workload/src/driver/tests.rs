@@ -223,7 +223,7 @@ fn closed_loop_counts_each_transaction_once_everywhere() {
 }
 
 #[test]
-fn timeline_has_every_second_and_the_slowest_transaction_whatever_is_reported() {
+fn timeline_has_every_second_and_its_slowest_transaction() {
     let engine = Counting { stall: Some((100, Duration::from_millis(300))), ..Counting::default() };
     let plan = Plan { time_s: 2, report_interval_s: 0, ..plan(1, Pace::OpenLoop { per_s: 500.0 }) };
     let finished = run(&engine, &load_of(&engine), &plan, &AtomicBool::new(false), &mut Unobserved).unwrap();
@@ -286,7 +286,7 @@ fn open_loop_above_the_maximum_shows_its_queue() {
 }
 
 #[test]
-fn transaction_under_way_when_the_time_is_up_counts_with_all_of_its_gap() {
+fn transaction_under_way_at_the_end_counts_with_its_gap() {
     // The run's only second ends while its only thread is in the stall; arrivals in that time are queued.
     for pace in [Pace::ClosedLoop, Pace::OpenLoop { per_s: 500.0 }] {
         let engine = Counting { stall: Some((50, Duration::from_millis(1_500))), ..Counting::default() };
@@ -317,7 +317,7 @@ impl Observer for Watched {
 }
 
 #[test]
-fn canaries_run_beside_the_load_and_ask_the_engine_what_it_has_outstanding() {
+fn canaries_run_beside_the_load_and_ask_what_is_outstanding() {
     let dir = tempfile::tempdir().unwrap();
     for (outstanding, is_shared) in [(0, false), (1 << 20, true)] {
         let engine = Counting { work: Duration::from_millis(1), outstanding, ..Counting::default() };
@@ -483,7 +483,7 @@ fn rest_of_a_packet_is_inserted_when_the_thread_ends() {
 }
 
 #[test]
-fn pair_whose_row_came_back_between_its_statements_is_run_again_and_counted_once() {
+fn pair_whose_row_came_back_is_run_again_and_counted_once() {
     let engine = Counting { exists_every: Some(5), ..Counting::default() };
     let finished = run_events(&engine, Workload::WriteOnly, 200, 3);
     assert_eq!(finished.record.queries, Queries { read: 0, write: 800, other: 0 });

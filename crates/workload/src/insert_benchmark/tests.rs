@@ -65,7 +65,7 @@ fn run_step(engine: &Millpond, name: &str) -> StepFigures {
 }
 
 #[test]
-fn load_is_found_by_a_second_run_and_one_of_other_sizes_is_refused_with_a_way_out() {
+fn second_run_finds_its_load_and_refuses_one_of_other_sizes() {
     let dir = tempfile::tempdir().unwrap();
     let engine = loaded(dir.path());
     assert_eq!(verify(&engine, CLIENTS).unwrap(), Verified { entries: 0, ..ALL });
@@ -85,7 +85,7 @@ fn load_is_found_by_a_second_run_and_one_of_other_sizes_is_refused_with_a_way_ou
 }
 
 #[test]
-fn inserts_and_deletes_leave_as_many_rows_above_those_that_were_there() {
+fn inserts_and_deletes_leave_as_many_rows_above_the_old_ones() {
     let dir = tempfile::tempdir().unwrap();
     let engine = indexed(dir.path());
     let mut inserted = 0;
@@ -127,7 +127,7 @@ fn queries_read_beside_a_rate_that_is_kept_or_said_not_to_be() {
 }
 
 #[test]
-fn indexes_that_are_missing_are_made_and_ranges_of_them_refused_before() {
+fn missing_indexes_are_made_and_their_ranges_refused_before() {
     let dir = tempfile::tempdir().unwrap();
     let engine = loaded(dir.path());
     let refused = run(&engine, &SIZES, "qr9".parse().unwrap(), &PLAN, &AtomicBool::new(false), &mut Unobserved);
@@ -148,7 +148,7 @@ fn indexes_that_are_missing_are_made_and_ranges_of_them_refused_before() {
 }
 
 #[test]
-fn stop_ends_the_queries_and_those_who_write_beside_them() {
+fn stop_ends_the_queries_and_the_writers_beside_them() {
     let dir = tempfile::tempdir().unwrap();
     let engine = indexed(dir.path());
     let plan = Plan { time_s: 600, ..PLAN };

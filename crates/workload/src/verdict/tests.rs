@@ -65,7 +65,7 @@ fn even_run_on_a_quiet_machine_is_calm() {
 }
 
 #[test]
-fn run_of_8_s_that_was_stopped_for_10_is_inconclusive_and_its_gap_is_told() {
+fn run_of_8_s_stopped_for_10_is_inconclusive_with_its_gap() {
     // The run is fine for two seconds; then the process stands still, beyond the planned end.
     let machine = cpu(12_100, &[(2_010, 12_000, 0)]);
     let run =
@@ -98,7 +98,7 @@ fn offered_rate_is_the_measure_and_not_the_median() {
 }
 
 #[test]
-fn gap_in_a_stop_of_the_device_is_inconclusive_and_elsewhere_not_calm() {
+fn gap_in_a_device_stop_is_inconclusive_and_else_not_calm() {
     let machine = device(10_000, &[(3_050, 4_100, 0)]);
     let seconds = &[1_000, 1_000, 1_000, 40, 900, 1_000, 1_000, 1_000, 1_000, 1_000];
     let during = History { seconds, gaps: &[span_ms(3_042, 4_102)], ..calm_run(&machine) };
@@ -125,7 +125,7 @@ fn stop_under_the_engines_own_writes_counts_against_it() {
 }
 
 #[test]
-fn queue_that_a_stop_left_is_excused_and_one_that_the_engine_made_is_not() {
+fn queue_of_a_stop_is_excused_and_one_of_the_engine_is_not() {
     let machine = device(10_000, &[(3_000, 4_000, 0)]);
     // Arrivals wait for the stop, then for the queue before them, which shrinks.
     let drained: Vec<Slow> = (0..40_u64)
@@ -150,7 +150,7 @@ fn queue_that_a_stop_left_is_excused_and_one_that_the_engine_made_is_not() {
 }
 
 #[test]
-fn service_time_outside_the_stop_is_the_engines_even_while_a_queue_drains() {
+fn service_time_outside_a_stop_is_the_engines_beside_a_queue() {
     let machine = device(10_000, &[(3_000, 4_000, 0)]);
     let run = History {
         slow: &[slow_ms(3_002, 4_001, 4_003), slow_ms(3_500, 4_003, 4_403)],

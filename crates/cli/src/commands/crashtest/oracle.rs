@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn operation_in_flight_may_have_happened_or_not_and_is_then_settled() {
+    fn operation_in_flight_may_have_happened_and_is_then_settled() {
         for has_happened in [false, true] {
             let mut oracle = oracle();
             play(&mut oracle, 7, 9, vec![change(TreeId::Single, 3, Some(value(9)))], false);

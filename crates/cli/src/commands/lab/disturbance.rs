@@ -92,7 +92,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn long_stop_or_many_short_ones_disturb_a_phase_and_a_quota_does_not() {
+    fn long_or_many_stops_disturb_a_phase_and_a_quota_does_not() {
         let device = |stop, all| Beside { device_stop_ms: stop, device_stopped_ms: all, ..Beside::default() };
         assert_eq!(device(99.0, 400.0).disturbs(8_000.0), None);
         assert_eq!(device(100.0, 100.0).disturbs(8_000.0), Some(Disturbance::Device));

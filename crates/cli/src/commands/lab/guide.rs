@@ -318,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn every_class_of_waits_is_explained_and_all_of_the_engines_numbers_exist() {
+    fn every_class_of_waits_is_explained_and_each_number_exists() {
         let parts: Vec<&str> = PARTS.iter().map(|(name, _)| *name).collect();
         let classes = WaitClass::ALL.iter().map(|class| class.name()).chain(["cpu", "runnable"]);
         assert_eq!(parts, classes.collect::<Vec<_>>());
@@ -332,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn slow_is_who_stalls_and_who_waits_as_long_from_arrival() {
+    fn slow_are_stalls_and_waits_as_long_from_arrival() {
         let slow = |stalls, slowest_ms| is_slow(&Figures { stalls, slowest_ms, ..Figures::default() }, Some(100.0));
         assert_eq!([slow(0.0, 99.0), slow(0.0, 100.0), slow(1.0, 99.0)], [false, true, true]);
     }

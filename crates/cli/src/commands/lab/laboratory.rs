@@ -496,7 +496,7 @@ mod tests {
     }
 
     #[test]
-    fn who_says_much_is_heard_to_the_end() {
+    fn long_output_of_a_child_is_read_to_its_end() {
         let (told, mut tells) = std::io::pipe().unwrap();
         let much = vec![b'x'; 4 * SAID_MAX as usize];
         let said = thread::scope(|scope| {
@@ -545,7 +545,7 @@ mod tests {
     }
 
     #[test]
-    fn directories_that_were_made_go_again_up_to_the_first_that_was_there() {
+    fn created_directories_are_removed_up_to_the_first_old_one() {
         let parent = tempfile::tempdir().unwrap();
         let deep = parent.path().join("a/b/c");
         let above = MadeAbove::for_dir(&deep);

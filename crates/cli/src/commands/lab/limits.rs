@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_over_its_quota_stands_still_and_goes_on_when_the_quota_ends() {
+    fn process_over_its_quota_stands_still_until_the_quota_ends() {
         let mut child = Command::new("sh").args(["-c", "while :; do :; done"]).spawn().expect("a shell");
         let (pid, is_over) = (child.id(), AtomicBool::new(false));
         let (stood, went_on) = thread::scope(|scope| {
@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn the_group_of_a_process_is_that_of_the_hierarchy_with_the_controller() {
+    fn group_of_a_process_is_of_the_hierarchy_with_the_controller() {
         let text = "12:cpuset:/\n4:cpu,cpuacct:/a/b\n1:name=systemd:/c:d\n0::/user.slice/e\n";
         let of = |controller| own_group(text, controller);
         assert_eq!((of("cpu"), of("cpuacct"), of("cpuset")), ("/a/b", "/a/b", "/"));
@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn a_controller_is_switched_off_again_by_who_switched_it_on_unless_others_need_it() {
+    fn controller_is_switched_off_unless_others_need_it() {
         let dir = tempfile::tempdir().expect("a directory");
         let file = dir.path().join(SUBTREE);
         let text = || fs::read_to_string(&file).expect("it is there");

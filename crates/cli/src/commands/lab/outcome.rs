@@ -340,7 +340,7 @@ mod tests {
     }
 
     #[test]
-    fn slow_operations_of_clients_are_told_from_those_beside_them_by_the_stall_log() {
+    fn stall_log_tells_slow_client_operations_from_those_beside() {
         let slow = |operation: &str, ms: u64| Slow::new(operation, ms * 1_000, Vec::new(), None);
         let mut outcome =
             Outcome { slow: vec![slow("scan", 90), slow("scan", 80), slow("get", 5)], ..Outcome::default() };

@@ -285,7 +285,7 @@ mod tests {
     use crate::commands::lab::tests::{findings_of, lab, outcome};
 
     #[test]
-    fn a_page_that_is_written_on_the_way_says_what_is_to_come_and_the_last_does_not() {
+    fn only_a_page_written_on_the_way_says_what_is_to_come() {
         let (_dir, lab) = lab();
         let said = "Written while the run went on; to come: hiccup, burst.";
         assert!(so_far(&[], &[], &lab, &["hiccup", "burst"]).contains(said));
@@ -309,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn charts_are_marked_with_silence_and_with_what_went_on_around_and_the_experiment_is_explained() {
+    fn charts_mark_silence_and_events_and_explain_the_experiment() {
         let stalls = Outcome {
             seconds: vec![100, 0, 0, 100],
             worst_ms: vec![1.0, 0.0, 0.0, 2_800.0],

@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn waits_over_quiet_are_drawn_for_phases_that_differ_in_nothing_else() {
+    fn waits_over_quiet_are_drawn_for_otherwise_equal_phases() {
         let quiet = |quiet_s: f64, ms| Outcome { quiet_s, ..outcome(&format!("{quiet_s}"), 9.0, ms, "cpu") };
         let phases = |ms: f64| vec![quiet(0.0, 1.0), quiet(5.0, ms), quiet(60.0, 3.0 * ms)];
         let mut findings =

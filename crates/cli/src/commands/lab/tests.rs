@@ -142,7 +142,7 @@ fn lab_that(is_stopped: bool) -> (tempfile::TempDir, Lab) {
 }
 
 #[test]
-fn the_default_is_held_to_the_best_classic_throughput_and_a_tenth_of_the_slowest_operation_of_one_setting() {
+fn default_is_compared_with_the_best_rate_and_one_slowest() {
     let judged = |per_s, slowest_ms| {
         let mut findings = findings(per_s, slowest_ms);
         findings.judge_throughput("reads");
@@ -191,7 +191,7 @@ fn disturbed(name: &str, machine: Beside) -> Findings {
 }
 
 #[test]
-fn claim_that_fails_while_the_machine_stood_still_is_inconclusive_and_says_why() {
+fn failed_claim_is_inconclusive_if_the_machine_stood_still() {
     let device = Beside { device_stop_ms: 300.0, device_stopped_ms: 300.0, ..Beside::default() };
     let cpu = Beside { cpu_stop_ms: 300.0, cpu_stopped_ms: 300.0, ..Beside::default() };
     for (machine, why) in [(device, Disturbance::Device), (cpu, Disturbance::Cpu)] {
@@ -212,7 +212,7 @@ fn claim_that_fails_while_the_machine_stood_still_is_inconclusive_and_says_why()
 }
 
 #[test]
-fn stop_beside_a_setting_that_a_claim_is_not_about_does_not_excuse_it() {
+fn stop_beside_another_setting_does_not_excuse_a_claim() {
     let device = Beside { device_stop_ms: 300.0, device_stopped_ms: 300.0, ..Beside::default() };
     let mut findings = disturbed("legacy", device);
     findings.judge_slowest("reads", "backoff");
@@ -234,7 +234,7 @@ fn claims_about_classic_settings_are_counted_apart() {
 }
 
 #[test]
-fn a_server_stalls_beside_something_if_it_does_and_bears_the_load_without() {
+fn server_claim_needs_a_stall_beside_and_none_without() {
     let failing_with = |phase: &str, change: fn(&mut Outcome)| {
         let mut findings = beside_servers("alone", "beside", |_| ());
         findings.settings[0].rounds[0].iter_mut().filter(|run| run.phase == phase).for_each(change);
@@ -281,7 +281,7 @@ fn text_has_every_setting_and_verdict_in_120_columns() {
 }
 
 #[test]
-fn the_page_is_well_formed_and_has_two_charts_and_a_histogram_for_each_setting_and_two_of_clients() {
+fn page_is_well_formed_and_has_all_charts_of_each_setting() {
     let mut findings = findings(2_000.0, 100.0);
     let client =
         |each| ClientSeconds { transactions: 4 * each, seconds: vec![each; 4], worst_ms: vec![7.0, 1.0, 1.0, 1.0] };
@@ -301,7 +301,7 @@ fn the_page_is_well_formed_and_has_two_charts_and_a_histogram_for_each_setting_a
 }
 
 #[test]
-fn a_short_phase_has_all_response_times_and_no_curves_and_an_interrupted_run_says_so() {
+fn short_phase_has_no_curves_and_an_interrupted_run_says_so() {
     let mut findings = findings(2_000.0, 100.0);
     findings.settings.iter_mut().for_each(|setting| setting.rounds[0][0].seconds.truncate(2));
     let (_dir, lab) = lab();

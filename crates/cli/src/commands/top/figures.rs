@@ -333,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn the_widest_numbers_fit_and_an_engine_that_was_started_anew_is_no_rate() {
+    fn widest_numbers_fit_and_a_restarted_engine_has_no_rate() {
         let wide: String =
             // A pool has 2^24 frames at most.
             TEXT.replace(" 1000\n", " 18446744073709551615\n").replace(" 64\n", " 16777216\n");
@@ -363,7 +363,7 @@ mod tests {
 
     /// Sixteen threads wait; of the few that waited before, some are done.
     #[test]
-    fn who_waits_is_told_while_he_does_and_no_thread_waits_longer_than_there_was_time() {
+    fn waiters_are_shown_and_none_waits_longer_than_the_interval() {
         let of = |sum: u64, count: u64, waiting: u64, us: u64| {
             let waits = format!(
                 "millpond_wait_log_space_us_sum {sum}\nmillpond_wait_log_space_us_count {count}\n\
@@ -399,7 +399,7 @@ mod tests {
     }
 
     #[test]
-    fn with_a_classic_method_of_flushing_the_age_is_held_against_its_own_limit() {
+    fn classic_flushing_compares_the_age_with_its_own_limit() {
         let age = |modified: u64| {
             let text = format!("{TEXT}millpond_log_modified_age {modified}\nmillpond_log_max_modified_age_sync 1000\n");
             let now = Sample::parse(&text).expect("an engine's");

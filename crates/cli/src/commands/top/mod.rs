@@ -171,7 +171,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_engine_that_has_ended_is_told_from_one_that_cannot_be_asked() {
+    fn ended_engine_is_told_from_one_that_cannot_be_asked() {
         use ErrorKind::*;
         for ended in [NotFound, ConnectionRefused, ConnectionReset, BrokenPipe, UnexpectedEof] {
             assert!(has_ended(&ended.into()), "{ended:?}");

@@ -33,7 +33,7 @@ mod tests {
 
     /// Of 48 MiB, 16 MiB are touched during the open, the rest as soon as a thread takes a frame.
     #[test]
-    fn the_rest_is_touched_beside_those_who_take_frames() {
+    fn rest_of_memory_is_touched_while_frames_are_taken() {
         let dir = tempfile::tempdir().expect("a directory");
         let options = Options::new().cached(true).buffer_pool_size(ByteSize::mib(48));
         let db = Db::open(dir.path(), options).expect("opened");

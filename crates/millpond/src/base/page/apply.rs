@@ -399,7 +399,7 @@ mod tests {
     }
 
     #[test]
-    fn a_page_given_back_covers_no_key_and_takes_nothing_but_a_format() {
+    fn page_given_back_covers_no_key_and_takes_only_a_format() {
         for (low, high) in [(&b""[..], None), (b"a", Some(&b"x"[..]))] {
             let mut page = empty_page();
             apply(&mut page, ID, &PageOp::Init { level: 1, low, high, entries: vec![] }).expect("fits");

@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn heads_are_replaced_whatever_they_have_in_common_with_the_tails() {
+    fn heads_are_replaced_even_if_they_share_bytes_with_tails() {
         let (old, new) = ([&[0u8; 1][..], &[7; 60]].concat(), [&[0u8; 13][..], &[7; 30], &[8], &[7; 29]].concat());
         let mut patch = PatchBuf::new();
         assert!(find_patch((1, &new[..13]), &old[1..], &new[13..], &mut patch));

@@ -71,7 +71,7 @@ impl Engine {
         if clock::coarse_ns() >= self.pacing.next_tick_ns().saturating_add(OVERDUE_NS) {
             self.tick_pace();
         }
-        if self.pacing.is_limited() && !planted!("nobody_pays") {
+        if self.pacing.is_limited() && !planted!("no_writer_pays") {
             self.pay(None);
         }
         take_appended();

@@ -207,7 +207,7 @@ fn ranges_points_and_counts_find_what_a_model_finds() {
 }
 
 #[test]
-fn bulk_tables_stand_beside_tables_and_take_packets_in_parts_if_need_be() {
+fn bulk_tables_stand_beside_tables_and_split_large_packets() {
     let dir = tempfile::tempdir().unwrap();
     let engine = engine_with_rows(dir.path(), 5);
     let table = TableNo::from_index(6);

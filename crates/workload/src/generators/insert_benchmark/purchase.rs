@@ -62,7 +62,7 @@ mod tests {
     use crate::keys::random;
 
     #[test]
-    fn columns_are_drawn_from_all_of_their_values_and_repeat_with_the_seed() {
+    fn columns_have_all_of_their_values_and_repeat_with_the_seed() {
         let drawn = |seed| {
             let mut random = random(seed, 0);
             let draw = |id| {

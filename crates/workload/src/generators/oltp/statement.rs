@@ -131,7 +131,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn points_and_ranges_are_sorted_and_each_value_is_asked_for_once() {
+    fn points_and_ranges_are_sorted_and_asked_for_once() {
         let range = |first, last| KRange { first, last };
         let mut transaction = Transaction {
             points: vec![5, 3, 5, 9, 3],

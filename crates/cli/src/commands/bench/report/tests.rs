@@ -143,7 +143,7 @@ fn read(page: &str) -> (String, Vec<usize>) {
 }
 
 #[test]
-fn an_hour_is_shown_in_few_points_and_its_worst_second_is_not_lost() {
+fn hour_is_shown_in_few_points_with_its_worst_second() {
     let (text, points) = read(&page_of(&finished(3_600), "db"));
     assert_eq!(points.len(), 11);
     assert!(points.iter().enumerate().all(|(chart, points)| chart == HISTOGRAM || *points == 300), "{points:?}");
@@ -176,7 +176,7 @@ fn a_minute_is_shown_second_by_second() {
 }
 
 #[test]
-fn second_in_which_everything_hangs_shows_the_wait_and_no_limit_is_drawn_where_there_is_none() {
+fn hanging_second_shows_the_wait_and_no_limit_draws_none() {
     let mut run = finished(20);
     let mut timeline = Timeline::default();
     for (second, point) in run.timeline.points().iter().enumerate() {

@@ -112,7 +112,7 @@ fn options_set_how_many_statements_there_are() {
 }
 
 #[test]
-fn statements_of_one_kind_go_to_one_table_and_all_tables_are_alike() {
+fn statements_of_a_kind_go_to_one_table_and_tables_are_alike() {
     let load = load(Workload::ReadWrite, 4, Mix { delete_inserts: 3, ..Mix::default() });
     let mut tables: BTreeMap<(&str, TableNo), u32> = BTreeMap::new();
     for transaction in draws(&load, 8_000) {
@@ -143,7 +143,7 @@ fn rows_are_drawn_all_alike_under_uniform() {
 }
 
 #[test]
-fn deleted_rows_come_back_under_their_id_and_inserted_ones_are_new() {
+fn deleted_rows_return_under_their_id_and_inserts_are_new() {
     for transaction in draws(&load(Workload::WriteOnly, 1, Mix { delete_inserts: 2, ..Mix::default() }), 100) {
         assert_eq!((transaction.rows.len(), transaction.texts.len()), (2, 1));
         assert!(transaction.rows.iter().all(|row| (1..=ROWS).contains(&row.id)));
