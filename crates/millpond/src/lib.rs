@@ -11,21 +11,21 @@
 //! # let dir = tempfile::tempdir().expect("a directory");
 //! # let path = dir.path();
 //! let db = Db::open(path, Options::new())?;
-//! let accounts = db.create_tree("accounts")?;
-//! let log = db.create_tree("log")?;
+//! let accounts = db.open_or_create_tree("accounts")?;
+//! let log = db.open_or_create_tree("log")?;
 //!
-//! accounts.insert(b"ada", b"100")?;
-//! accounts.insert(b"bob", b"20")?;
+//! accounts.insert("ada", "100")?;
+//! accounts.insert("bob", "20")?;
 //!
 //! // Several changes, over several trees, all or none; durable when `write` returns.
 //! let mut batch = WriteBatch::new();
-//! batch.update(&accounts, b"ada", b"70").update(&accounts, b"bob", b"50").insert(&log, b"0001", b"ada -> bob 30");
+//! batch.update(&accounts, "ada", "70").update(&accounts, "bob", "50").insert(&log, "0001", "ada -> bob 30");
 //! db.write(batch)?;
 //!
-//! assert_eq!(accounts.get(b"ada")?, Some(b"70".to_vec()));
-//! for row in accounts.scan(&b"a"[..]..&b"b"[..]) {
+//! assert_eq!(accounts.get("ada")?, Some(b"70".to_vec()));
+//! for row in accounts.scan("a".."b") {
 //!     let (name, balance) = row?;
-//!     assert_eq!((name.as_slice(), balance.as_slice()), (&b"ada"[..], &b"70"[..]));
+//!     assert_eq!((&name[..], &balance[..]), (&b"ada"[..], &b"70"[..]));
 //! }
 //! db.close()?;
 //! # Ok::<(), millpond::Error>(())
@@ -107,7 +107,8 @@ pub use tools::inspect::{Figure, Inspector, Lines};
 pub use tools::rebuild::{RebuildOptions, RebuildReport, rebuild, rebuild_on};
 pub use write::batch::{BatchTarget, WriteBatch};
 
-/// The README's example is a test.
+/// The examples of README and documents are tests.
 #[cfg(doctest)]
 #[doc = include_str!("../../../README.md")]
-pub struct Readme;
+#[doc = include_str!("../../../docs/getting-started.md")]
+pub struct Documents;
