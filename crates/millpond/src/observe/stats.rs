@@ -38,7 +38,7 @@ pub struct Stats {
     /// Part of that time spent in a line behind threads that wait for a frame.
     pub buffer_pool_wait_free_behind_us: u64,
     /// Sleeps of threads that wait for a free frame: only with
-    /// [`EmptyFreeListAlgorithm::Backoff`](crate::EmptyFreeListAlgorithm::Backoff), where one wait has many.
+    /// [`EmptyFreeListAlgorithm::Backoff`](crate::classic::EmptyFreeListAlgorithm::Backoff), where one wait has many.
     pub buffer_pool_wait_free_loops: u64,
     /// Searches for a clean page to evict, by operations that needed a frame.
     pub buffer_lru_search_num_scan: u64,
@@ -47,10 +47,10 @@ pub struct Stats {
     /// Pages that scans had read together with others, most of them ahead of need.
     pub buffer_pool_read_ahead: u64,
     /// Pages that were written by operations that found no free frame: only with
-    /// [`EmptyFreeListAlgorithm::Legacy`](crate::EmptyFreeListAlgorithm::Legacy).
+    /// [`EmptyFreeListAlgorithm::Legacy`](crate::classic::EmptyFreeListAlgorithm::Legacy).
     pub buffer_pool_single_page_flushes: u64,
     /// Searches of these operations for a page to write: only with
-    /// [`EmptyFreeListAlgorithm::Legacy`](crate::EmptyFreeListAlgorithm::Legacy).
+    /// [`EmptyFreeListAlgorithm::Legacy`](crate::classic::EmptyFreeListAlgorithm::Legacy).
     pub buffer_lru_single_flush_num_scan: u64,
     /// Pages that these searches looked at.
     pub buffer_lru_single_flush_scanned: u64,
@@ -102,10 +102,10 @@ pub struct Stats {
     /// only: only with the classic methods of flushing.
     pub buffer_flush_sync_waits: u64,
     /// Entries of flush lists that searches for pages to write at once looked at, anew after each page: only with
-    /// [`AdaptiveFlushingMethod::SyncOnly`](crate::AdaptiveFlushingMethod::SyncOnly).
+    /// [`AdaptiveFlushingMethod::SyncOnly`](crate::classic::AdaptiveFlushingMethod::SyncOnly).
     pub buffer_flush_sync_scanned: u64,
     /// Of all pages written, those written because they were beside a page that was due: with
-    /// [`Options::flush_neighbors`](crate::Options::flush_neighbors).
+    /// [`flush_neighbors`](crate::classic::ClassicOptions::flush_neighbors).
     pub buffer_flush_neighbor_total_pages: u64,
     /// Lots with such neighbours.
     pub buffer_flush_neighbor: u64,
@@ -117,9 +117,11 @@ pub struct Stats {
     pub buffer_pool_pending_flush_list: u64,
     /// Pages that are being written by operations that found no free frame, now.
     pub buffer_pool_pending_single_page: u64,
-    /// Looks of threads that wait for the window of [`Options::log_recent_closed`](crate::Options::log_recent_closed).
+    /// Looks of threads that wait for the window of
+    /// [`log_recent_closed`](crate::classic::ClassicOptions::log_recent_closed).
     pub log_on_recent_closed_wait_loops: u64,
-    /// Waits for the log's writer or flusher: with [`Options::log_writer_threads`](crate::Options::log_writer_threads).
+    /// Waits for the log's writer or flusher: with
+    /// [`log_writer_threads`](crate::classic::ClassicOptions::log_writer_threads).
     pub log_on_flush_waits: u64,
     /// Sleeps in these waits.
     pub log_on_flush_wait_loops: u64,
@@ -158,8 +160,8 @@ pub struct Stats {
     /// flushing; else 0: no writer waits so.
     pub log_max_modified_age_sync: u64,
     /// `log_modified_age` that the methods that write ahead of that limit take for a full log: only with
-    /// [`AdaptiveFlushingMethod::Adaptive`](crate::AdaptiveFlushingMethod::Adaptive) and
-    /// [`KeepAverage`](crate::AdaptiveFlushingMethod::KeepAverage), else 0.
+    /// [`AdaptiveFlushingMethod::Adaptive`](crate::classic::AdaptiveFlushingMethod::Adaptive) and
+    /// [`KeepAverage`](crate::classic::AdaptiveFlushingMethod::KeepAverage), else 0.
     pub log_max_modified_age_async: u64,
     /// Bytes that the log may hold.
     pub log_capacity: u64,
@@ -227,7 +229,7 @@ pub struct Stats {
     /// Syncs of the data file that the device has in hand, now.
     pub data_pending_syncs: u64,
     /// Copies of pages, or notes of them, written before the pages overwrote older images: only with
-    /// [`Options::doublewrite`](crate::Options::doublewrite).
+    /// [`doublewrite`](crate::classic::ClassicOptions::doublewrite).
     pub dblwr_pages_written: u64,
     /// Writes of these copies, each with a sync.
     pub dblwr_writes: u64,

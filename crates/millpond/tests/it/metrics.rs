@@ -8,11 +8,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use millpond::classic::{AdaptiveFlushingMethod, Doublewrite, EmptyFreeListAlgorithm, FlushNeighbors, LogRecentClosed};
 use millpond::simulation::{Image, SimulatedDisk, Unsynced, run, sleep_ns, spawn};
-use millpond::{
-    AdaptiveFlushingMethod, ByteSize, Db, Doublewrite, Durability, EmptyFreeListAlgorithm, Error, FlushNeighbors,
-    LogRecentClosed, METRICS, MetricKind, MetricValue, Options, WaitClass, WriteBatch,
-};
+use millpond::{ByteSize, Db, Durability, Error, METRICS, MetricKind, MetricValue, Options, WaitClass, WriteBatch};
 
 use crate::pool::{put_loosely, scattered, scattered_rows};
 use crate::support::{IN_PLACE, SLOW, SMALL, Shape, disk_of, open, reopen_options, settle, small_options};
