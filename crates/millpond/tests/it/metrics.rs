@@ -30,7 +30,7 @@ fn document() -> String {
         label `instance`, of each of the last seconds the label `ago`; in JSON both are arrays. What is told of each class\n\
         of waits has the label `class`, in JSON an object. The engine keeps the seconds: however many look, nobody takes\n\
         from others. How to look: [seeing.md](seeing.md).\n\n\
-        This page is made from the table in `crates/millpond/src/observe/metrics.rs`:\n\
+        This page is made from the tables in `crates/millpond/src/observe/{stats,metrics}.rs`:\n\
         `MILLPOND_WRITE_DOCS=1 cargo test -p millpond --test it metrics`.\n\n\
         | name | kind | unit | meaning |\n|---|---|---|---|\n"
         .to_owned();
