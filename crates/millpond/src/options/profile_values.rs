@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use crate::options::durability::Durability;
 use crate::options::page_store::PageStoreKind;
 use crate::options::profile::Profile;
 use crate::options::{ClassicOptions, Options};
@@ -19,20 +18,6 @@ use crate::store::doublewrite::Doublewrite;
 type Reset = fn(&mut ClassicOptions);
 
 impl Options {
-    /// Sets the default policies of a server version: page store, doublewrite, free frames, replacement, flushing, the
-    /// log, and the durability of commits. Default: [`Profile::Millpond`].
-    ///
-    /// A profile overwrites options that were set before. Options that are set afterwards count; values of the profile
-    /// that have no effect with them are dropped. Sizes of pool and log, and the use of the page cache, depend on the
-    /// machine: a profile does not set them.
-    pub fn profile(self, profile: Profile) -> Self {
-        let plain = ClassicOptions { profile, ..ClassicOptions::new() };
-        let page_store = (profile != Profile::Millpond).then_some(PageStoreKind::InPlace);
-        let mut classic = plain.of_server(profile);
-        classic.set_by_caller.clear();
-        Options { page_store, durability: Durability::Commit, classic, ..self }
-    }
-
     /// These options without those values of the profile that have no effect with the other options. An option without
     /// effect that the caller has set stays: it is reported as a mistake.
     pub(crate) fn settled(&self) -> Options {
@@ -70,10 +55,10 @@ impl Options {
 }
 
 impl ClassicOptions {
-    /// These options with the defaults of a server version.
-    fn of_server(self, profile: Profile) -> Self {
+    /// The defaults of a server version.
+    pub(crate) fn of_profile(profile: Profile) -> Self {
         // Common to all versions of InnoDB; `page_replacement` follows from the other options.
-        let innodb = self
+        let innodb = ClassicOptions::new()
             .doublewrite(Doublewrite::On)
             .dirty_tracking(DirtyTracking::FlushList)
             .empty_free_list_algorithm(EmptyFreeListAlgorithm::Legacy)
@@ -90,7 +75,7 @@ impl ClassicOptions {
         };
         let before_8_0 = |options: ClassicOptions| options.max_dirty_pages_pct(75).flush_neighbors(FlushNeighbors::Seq);
         let of_percona = |options: ClassicOptions| options.cleaner_lsn_age_factor(CleanerLsnAgeFactor::HighCheckpoint);
-        match profile {
+        let classic = match profile {
             Profile::Millpond => ClassicOptions::new(),
             Profile::Mysql55 => before_8_0(innodb)
                 .adaptive_flushing_method(AdaptiveFlushingMethod::SyncOnly)
@@ -103,7 +88,8 @@ impl ClassicOptions {
             Profile::Percona57 => {
                 of_percona(before_8_0(innodb)).empty_free_list_algorithm(EmptyFreeListAlgorithm::Backoff)
             }
-        }
+        };
+        ClassicOptions { profile, set_by_caller: Vec::new(), ..classic }
     }
 }
 
@@ -112,6 +98,7 @@ mod tests {
     use bytesize::ByteSize;
 
     use super::*;
+    use crate::options::durability::Durability;
     use crate::options::table::OptionInfo;
     use crate::options::value::Value;
 

@@ -334,6 +334,17 @@ impl Options {
         self
     }
 
+    /// Sets the default policies of a server version: page store, doublewrite, free frames, replacement, flushing, the
+    /// log, and the durability of commits. Default: [`Profile::Millpond`].
+    ///
+    /// A profile overwrites options that were set before. Options that are set afterwards count; values of the profile
+    /// that have no effect with them are dropped. Sizes of pool and log, and the use of the page cache, depend on the
+    /// machine: a profile does not set them.
+    pub fn profile(self, profile: Profile) -> Self {
+        let page_store = (profile != Profile::Millpond).then_some(PageStoreKind::InPlace);
+        Options { page_store, durability: Durability::Commit, classic: ClassicOptions::of_profile(profile), ..self }
+    }
+
     /// Changes the options of the classic policies.
     ///
     /// ```
