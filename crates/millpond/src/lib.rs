@@ -86,26 +86,32 @@ pub use io::speed::{Slower, Speed};
 pub use observe::metrics::{METRICS, Metric, MetricKind, MetricValue};
 pub use observe::stats::Stats;
 pub use options::durability::Durability;
-pub use options::profile::Profile;
 pub use options::table::OptionInfo;
 pub use options::{Options, PageStoreKind};
-pub use pace::classic_flushing::{AdaptiveFlushingMethod, CleanerLsnAgeFactor};
-pub use pool::dirty::DirtyTracking;
-pub use pool::legacy::EmptyFreeListAlgorithm;
-pub use pool::neighbors::FlushNeighbors;
-pub use pool::replacement::PageReplacement;
 pub use read::scan::Scan;
-pub use redo::log_spin::LogSpin;
-pub use redo::recent_closed::LogRecentClosed;
 pub use schema::definition::{Field, TableDefinition};
 pub use schema::key;
 pub use schema::key_range::{KeyRange, Prefix};
-pub use store::doublewrite::Doublewrite;
 pub use tools::check::{CheckOptions, check, check_on};
 pub use tools::check_report::CheckReport;
 pub use tools::inspect::{Figure, Inspector, Lines};
 pub use tools::rebuild::{RebuildOptions, RebuildReport, rebuild, rebuild_on};
 pub use write::batch::{BatchTarget, WriteBatch};
+
+/// The policies of InnoDB, MySQL and Percona Server, which reproduce the stalls known from them: off by default, and
+/// set by [`Options::profile`] and [`Options::classic`].
+pub mod classic {
+    pub use crate::options::ClassicOptions;
+    pub use crate::options::profile::Profile;
+    pub use crate::pace::classic_flushing::{AdaptiveFlushingMethod, CleanerLsnAgeFactor};
+    pub use crate::pool::dirty::DirtyTracking;
+    pub use crate::pool::legacy::EmptyFreeListAlgorithm;
+    pub use crate::pool::neighbors::FlushNeighbors;
+    pub use crate::pool::replacement::PageReplacement;
+    pub use crate::redo::log_spin::LogSpin;
+    pub use crate::redo::recent_closed::LogRecentClosed;
+    pub use crate::store::doublewrite::Doublewrite;
+}
 
 /// The examples of README and documents are tests.
 #[cfg(doctest)]

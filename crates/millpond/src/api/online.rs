@@ -17,8 +17,9 @@ use crate::engine::{CheckpointGoal, Engine};
 use crate::io::batch::IoEngine;
 use crate::open::existing::page_store_of;
 use crate::options::durability::Durability;
+use crate::options::mistakes::validate_recovery_time;
 use crate::options::table::OptionInfo;
-use crate::options::{FRAMES_MIN, Options, PageStoreKind, bytes, validate_recovery_time};
+use crate::options::{ClassicOptions, FRAMES_MIN, Options, PageStoreKind, bytes};
 use crate::pace::classic_flushing::AdaptiveFlushingMethod;
 use crate::pool::legacy::EmptyFreeListAlgorithm;
 use crate::pool::lru_manager::AdaptiveSleep;
@@ -46,8 +47,8 @@ impl Db {
 
     /// Changes an option while the database is in use. Takes the option's name, and its value as text, as
     /// [`OptionInfo`] lists them; only options that change `online`. The change holds until the database is closed.
-    /// [`durability`](Options::durability) and [`flush_log_at_commit`](Options::flush_log_at_commit) set the same: the
-    /// last call counts.
+    /// [`durability`](Options::durability) and [`flush_log_at_commit`](ClassicOptions::flush_log_at_commit) set the
+    /// same: the last call counts.
     ///
     /// Waits for nothing, except as [`set_redo_capacity`](Self::set_redo_capacity) and
     /// [`set_buffer_pool_size`](Self::set_buffer_pool_size) do for their options. Operations under way may still use
@@ -63,7 +64,7 @@ impl Db {
     /// ```
     /// # fn main() -> Result<(), millpond::Error> {
     /// # let dir = tempfile::tempdir().expect("a directory");
-    /// # let options = millpond::Options::new().profile(millpond::Profile::Mysql56);
+    /// # let options = millpond::Options::new().profile(millpond::classic::Profile::Mysql56);
     /// let db = millpond::Db::open(dir.path(), options)?;
     /// db.set_option("io_capacity_max", "8000")?;
     /// db.set_option("io_capacity", "4000")?;
@@ -99,7 +100,7 @@ impl Db {
                 let mut kept = self.kept_options().lock();
                 let mut wanted = parse(kept.clone())?.settled();
                 match name {
-                    "durability" => wanted.flush_log_at_commit = None,
+                    "durability" => wanted.classic.flush_log_at_commit = None,
                     "flush_log_at_commit" => wanted.durability = Durability::Commit,
                     _ => {}
                 }
@@ -118,7 +119,7 @@ impl Db {
         }
         let wanted = self.filled_in(wanted);
         // If the number of instances follows from the pool's size, the size at open counts.
-        let wanted = wanted.buffer_pool_instances(self.engine().core.pool.instance_count());
+        let wanted = wanted.classic(|of| of.buffer_pool_instances(self.engine().core.pool.instance_count()));
         let kind = wanted.page_store.unwrap_or(PageStoreKind::CopyOnWrite);
         wanted.validate(self.page_size(), kind).map_err(|error| match error {
             Error::InvalidOptions(mistakes) => mistakes.to_string(),
@@ -154,13 +155,16 @@ impl Db {
         Options {
             page_size: Some(size(1)),
             page_store: Some(kind),
-            doublewrite: Some(options.doublewrite_of(kind)),
-            buffer_pool_instances: Some(engine.core.pool.instance_count()),
             buffer_pool_size: size(to_u64(engine.core.pool.len())),
             buffer_pool_size_max: Some(size(engine.frames_max)),
             redo_capacity: Some(ByteSize::b(switch.map_or(log, |switch| switch.to).capacity())),
             recovery_time_target: engine.recovery_time.target(),
             io_engine,
+            classic: ClassicOptions {
+                doublewrite: Some(options.doublewrite_of(kind)),
+                buffer_pool_instances: Some(engine.core.pool.instance_count()),
+                ..options.classic.clone()
+            },
             ..options.clone()
         }
     }
@@ -213,10 +217,10 @@ impl Db {
 impl Engine {
     /// Puts those of `options` in force that can change online. First starts the threads that they need.
     fn put_in_force(self: &Arc<Self>, options: &Options, threads: &mut Threads) -> Result<(), Error> {
-        if options.empty_free_list_algorithm == EmptyFreeListAlgorithm::Backoff {
+        if options.classic.empty_free_list_algorithm == EmptyFreeListAlgorithm::Backoff {
             lru_managers::start(threads, self, AdaptiveSleep::awake())?;
         }
-        if options.adaptive_flushing_method == AdaptiveFlushingMethod::Adaptive {
+        if options.classic.adaptive_flushing_method == AdaptiveFlushingMethod::Adaptive {
             page_cleaners::start_others(threads, self)?;
         }
         self.in_force.set(options);
@@ -224,7 +228,7 @@ impl Engine {
         self.core.log.set_policies(options.log_policies());
         self.core.pool.set_freeing(options.freeing());
         if let Some(classic) = &self.classic_flushing {
-            classic.set(options.adaptive_flushing_method, options.settings(), options.flush_neighbors);
+            classic.set(options.classic.adaptive_flushing_method, options.settings(), options.classic.flush_neighbors);
         }
         threads.look_again();
         Ok(())
@@ -233,9 +237,9 @@ impl Engine {
 
 /// Why an engine opened with `has` cannot change to `wanted`: they need different structures.
 fn other_structures(has: &Options, wanted: &Options) -> Option<&'static str> {
-    let is_handoff = |of: &Options| of.empty_free_list_algorithm == EmptyFreeListAlgorithm::Handoff;
-    let is_envelope = |of: &Options| of.adaptive_flushing_method == AdaptiveFlushingMethod::Envelope;
-    let has_window = |of: &Options| of.log_recent_closed != LogRecentClosed::None;
+    let is_handoff = |of: &Options| of.classic.empty_free_list_algorithm == EmptyFreeListAlgorithm::Handoff;
+    let is_envelope = |of: &Options| of.classic.adaptive_flushing_method == AdaptiveFlushingMethod::Envelope;
+    let has_window = |of: &Options| of.classic.log_recent_closed != LogRecentClosed::None;
     if is_handoff(has) != is_handoff(wanted) {
         return Some(
             "the hand-off has one line for free frames, which the keeper refills; legacy and backoff have a free list for each instance, with threads of their own; a pool is made for the one or the other at open",

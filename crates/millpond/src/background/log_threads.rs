@@ -53,18 +53,22 @@ mod tests {
     use bytesize::ByteSize;
 
     use crate::base::scheduler::run;
+    use crate::classic::{ClassicOptions, DirtyTracking};
     use crate::io::simulated::SimulatedDisk;
     use crate::redo::group::GroupKind;
     use crate::redo::recent_closed::LogRecentClosed;
-    use crate::{Db, DirtyTracking, Options};
+    use crate::{Db, Options};
 
     /// CLOSED-2: a checkpoint that is taken while a group is between its place and its marks stays before it.
     #[test]
     fn a_group_is_counted_until_its_pages_are_marked() {
         run(1, || {
             let options = Options::new().page_size(ByteSize::kib(4)).buffer_pool_size(ByteSize::kib(160));
-            let options = options.redo_capacity(ByteSize::mib(2)).log_recent_closed(LogRecentClosed::Poll);
-            let options = options.log_writer_threads(true).dirty_tracking(DirtyTracking::FlushList);
+            let window = |classic: ClassicOptions| {
+                classic.log_recent_closed(LogRecentClosed::Poll).dirty_tracking(DirtyTracking::FlushList)
+            };
+            let options = options.redo_capacity(ByteSize::mib(2));
+            let options = options.classic(|classic| window(classic).log_writer_threads(true));
             let db = Db::open_on(Arc::new(SimulatedDisk::new()), options).expect("opened");
             db.checkpoint().expect("a checkpoint");
             let log = &db.engine().core.log;

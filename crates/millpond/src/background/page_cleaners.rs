@@ -243,10 +243,16 @@ mod tests {
     fn instance_gets_its_part_rounded_up_and_idle_passes_differ() {
         run(3, || {
             let options = Options::new().page_size(ByteSize::kib(4)).buffer_pool_size(ByteSize::kib(4 * 121));
-            let options = options.redo_capacity(ByteSize::mib(2)).dirty_tracking(DirtyTracking::FlushList);
-            let options = options.empty_free_list_algorithm(EmptyFreeListAlgorithm::Legacy).buffer_pool_instances(3);
-            let options = options.adaptive_flushing_method(AdaptiveFlushingMethod::Adaptive).page_cleaners(2);
-            let db = Db::open_on(Arc::new(SimulatedDisk::new()), options.io_capacity(200)).expect("opened");
+            let options = options.redo_capacity(ByteSize::mib(2)).classic(|classic| {
+                classic
+                    .dirty_tracking(DirtyTracking::FlushList)
+                    .empty_free_list_algorithm(EmptyFreeListAlgorithm::Legacy)
+                    .buffer_pool_instances(3)
+                    .adaptive_flushing_method(AdaptiveFlushingMethod::Adaptive)
+                    .page_cleaners(2)
+                    .io_capacity(200)
+            });
+            let db = Db::open_on(Arc::new(SimulatedDisk::new()), options).expect("opened");
             let tree = db.create_tree("t").expect("created");
             sleep_ns(10_500 * MS);
             let pass = tree.engine.classic_flushing.as_ref().expect("a classic method").pass.lock();

@@ -85,8 +85,9 @@ impl Default for Task {
 impl ClassicFlushing {
     /// The state for the method that the options name; `None`: the keeper cleans pages.
     pub(crate) fn of(options: &Options) -> Option<ClassicFlushing> {
-        let method = options.adaptive_flushing_method;
-        let new = || ClassicFlushing::new(method, options.settings(), options.cleaners(), options.flush_neighbors);
+        let method = options.classic.adaptive_flushing_method;
+        let new =
+            || ClassicFlushing::new(method, options.settings(), options.cleaners(), options.classic.flush_neighbors);
         (method != AdaptiveFlushingMethod::Envelope).then(new)
     }
 

@@ -30,6 +30,7 @@ const RINGS_KEPT: usize = 16;
 
 /// How the transfers of a batch run at the same time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+#[non_exhaustive]
 pub enum IoEngine {
     /// io_uring if the kernel allows it (many containers do not), else threads.
     #[default]

@@ -42,6 +42,7 @@ pub(crate) struct Directory {
 
 /// The group's access to a database's files. Other users have none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+#[non_exhaustive]
 pub enum GroupAccess {
     /// Nothing: files have mode 0600, directories 0700.
     #[default]

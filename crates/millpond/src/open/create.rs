@@ -14,7 +14,7 @@ use crate::base::random::random_u64;
 use crate::io::device::Files;
 use crate::io::directory::names_without_lock;
 use crate::io::directory_lock::LOCK_FILE;
-use crate::options::text::size_text;
+use crate::options::value::size_text;
 use crate::options::{
     DEFAULT_REDO_CAPACITY, Options, PageStoreKind, REDO_PAGES_MIN, invalid, mistake_of_reserve, needed_capacity,
 };
@@ -223,7 +223,7 @@ mod tests {
 
     #[test]
     fn every_mistake_of_a_new_database_is_in_one_error() {
-        let options = Options::new().read_ahead_pages(65).doublewrite(Doublewrite::On);
+        let options = Options::new().read_ahead_pages(65).classic(|of| of.doublewrite(Doublewrite::On));
         let options = options.buffer_pool_size(ByteSize::gib(64)).redo_capacity(ByteSize::mib(256));
         let error = validate_new(&options).expect_err("three mistakes").to_string();
         for part in ["read_ahead_pages is 65", "doublewrite is for page_store=in_place", "needs 865MiB"] {

@@ -5,7 +5,7 @@ use bytesize::ByteSize;
 use crate::base::error::Error;
 use crate::io::device::Files;
 use crate::options::profile::Profile;
-use crate::options::text::size_text;
+use crate::options::value::size_text;
 use crate::options::{FRAMES_MIN, Options, PageStoreKind, bytes, invalid};
 use crate::store::open::DATA_FILE;
 use crate::store::superblock::{FEATURE_IN_PLACE, Superblock};
@@ -24,7 +24,8 @@ pub(crate) fn check_fixed(options: &Options, superblock: &Superblock, place: &st
     if let Some(wanted) = options.page_store
         && wanted != has
     {
-        let of_profile = if options.profile == Profile::Millpond { "" } else { ", or give it beside the profile" };
+        let of_profile =
+            if options.classic.profile == Profile::Millpond { "" } else { ", or give it beside the profile" };
         mistakes.push(format!(
             "page_store is {wanted}, and '{place}' was created with {has}: leave the option out{of_profile}"
         ));

@@ -2,6 +2,7 @@
 
 /// When a write is durable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+#[non_exhaustive]
 pub enum Durability {
     /// On return: the write survives a crash of the process and a loss of power.
     #[default]

@@ -74,10 +74,10 @@ mod tests {
         ] {
             assert_eq!(of(Options::new().durability(durability)), durability);
         }
-        assert_eq!(of(Options::new().flush_log_at_commit(2)), Durability::Written);
+        assert_eq!(of(Options::new().classic(|classic| classic.flush_log_at_commit(2))), Durability::Written);
         let in_force = InForce::new(&Options::new());
         assert_eq!((in_force.durability(), in_force.read_ahead_pages()), (Durability::Commit, 32));
-        in_force.set(&Options::new().flush_log_at_commit(0).read_ahead_pages(7));
+        in_force.set(&Options::new().read_ahead_pages(7).classic(|classic| classic.flush_log_at_commit(0)));
         assert_eq!((in_force.durability(), in_force.read_ahead_pages()), (Durability::Background(1_000), 7));
     }
 }

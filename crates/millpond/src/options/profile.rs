@@ -2,6 +2,7 @@
 
 /// The server version whose default policies apply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+#[non_exhaustive]
 pub enum Profile {
     /// The engine's own.
     #[default]

@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
+use crate::options::page_store::PageStoreKind;
 use crate::options::profile::Profile;
-use crate::options::{Options, PageStoreKind};
+use crate::options::{ClassicOptions, Options};
 use crate::pace::classic_flushing::{AdaptiveFlushingMethod, CleanerLsnAgeFactor};
 use crate::pool::dirty::DirtyTracking;
 use crate::pool::legacy::EmptyFreeListAlgorithm;
@@ -13,71 +14,57 @@ use crate::redo::log_spin::LogSpin;
 use crate::redo::recent_closed::LogRecentClosed;
 use crate::store::doublewrite::Doublewrite;
 
-/// Options of a profile that have no effect with some values of other options.
-pub(crate) const MAY_BE_WITHOUT_USE: [&str; 10] = [
-    "cleaner_lsn_age_factor",
-    "doublewrite",
-    "flush_neighbors",
-    "io_capacity",
-    "max_dirty_pages_pct",
-    "max_dirty_pages_pct_lwm",
-    "old_blocks_time",
-    "page_cleaners",
-    "log_recent_closed",
-    "log_spin",
-];
+/// Sets an option back to its default.
+type Reset = fn(&mut ClassicOptions);
 
 impl Options {
-    /// Sets the default policies of a server version: page store, doublewrite, free frames, replacement, flushing, the
-    /// log, and the durability of commits. Default: [`Profile::Millpond`].
-    ///
-    /// A profile overwrites options that were set before. Options that are set afterwards count; values of the profile
-    /// that have no effect with them are dropped. Sizes of pool and log, and the use of the page cache, depend on the
-    /// machine: a profile does not set them.
-    pub fn profile(self, profile: Profile) -> Self {
-        let new = Options::new();
-        let plain = Options {
-            profile,
-            page_store: new.page_store,
-            doublewrite: new.doublewrite,
-            dirty_tracking: new.dirty_tracking,
-            empty_free_list_algorithm: new.empty_free_list_algorithm,
-            page_replacement: new.page_replacement,
-            old_blocks_time: new.old_blocks_time,
-            buffer_pool_instances: new.buffer_pool_instances,
-            lru_scan_depth: new.lru_scan_depth,
-            free_list_target: new.free_list_target,
-            adaptive_flushing_method: new.adaptive_flushing_method,
-            page_cleaners: new.page_cleaners,
-            io_capacity: new.io_capacity,
-            io_capacity_max: new.io_capacity_max,
-            max_dirty_pages_pct: new.max_dirty_pages_pct,
-            max_dirty_pages_pct_lwm: new.max_dirty_pages_pct_lwm,
-            cleaner_lsn_age_factor: new.cleaner_lsn_age_factor,
-            flush_neighbors: new.flush_neighbors,
-            log_recent_closed: new.log_recent_closed,
-            log_recent_closed_size: new.log_recent_closed_size,
-            log_writer_threads: new.log_writer_threads,
-            log_spin: new.log_spin,
-            log_spin_cpu_abs_lwm: new.log_spin_cpu_abs_lwm,
-            log_spin_cpu_pct_hwm: new.log_spin_cpu_pct_hwm,
-            durability: new.durability,
-            flush_log_at_commit: new.flush_log_at_commit,
-            filled: Vec::new(),
-            ..self
-        };
-        if profile == Profile::Millpond {
-            return plain;
+    /// These options without those values of the profile that have no effect with the other options. An option without
+    /// effect that the caller has set stays: it is reported as a mistake.
+    pub(crate) fn settled(&self) -> Options {
+        let mut settled = self.clone();
+        let has = &self.classic;
+        if has.profile == Profile::Millpond {
+            return settled;
         }
+        let is_envelope = has.adaptive_flushing_method == AdaptiveFlushingMethod::Envelope;
+        let is_in_place = self.page_store == Some(PageStoreKind::InPlace);
+        // The servers lower the low-water mark to `max_dirty_pages_pct`.
+        let is_below = has.max_dirty_pages_pct_lwm <= has.max_dirty_pages_pct;
+        let effects: [(&str, bool, Reset); 11] = [
+            ("doublewrite", is_in_place, |of| of.doublewrite = None),
+            ("flush_neighbors", is_in_place && !is_envelope, |of| of.flush_neighbors = FlushNeighbors::None),
+            ("io_capacity", !is_envelope, |of| of.io_capacity = None),
+            ("max_dirty_pages_pct_lwm", is_below, |of| of.max_dirty_pages_pct_lwm = of.max_dirty_pages_pct),
+            ("max_dirty_pages_pct_lwm", !is_envelope, |of| of.max_dirty_pages_pct_lwm = None),
+            ("max_dirty_pages_pct", !is_envelope, |of| of.max_dirty_pages_pct = None),
+            ("cleaner_lsn_age_factor", !is_envelope, |of| of.cleaner_lsn_age_factor = None),
+            ("page_cleaners", !is_envelope, |of| of.page_cleaners = None),
+            ("old_blocks_time", self.replacement() != PageReplacement::S3Fifo, |of| of.old_blocks_time = None),
+            ("log_recent_closed", self.tracking() != DirtyTracking::Scan, |of| {
+                of.log_recent_closed = LogRecentClosed::None;
+            }),
+            ("log_spin", has.log_writer_threads, |of| of.log_spin = None),
+        ];
+        for (name, has_effect, reset) in effects {
+            if !has_effect && !has.set_by_caller.contains(&name) {
+                reset(&mut settled.classic);
+            }
+        }
+        settled
+    }
+}
+
+impl ClassicOptions {
+    /// The defaults of a server version.
+    pub(crate) fn of_profile(profile: Profile) -> Self {
         // Common to all versions of InnoDB; `page_replacement` follows from the other options.
-        let innodb = plain
-            .page_store(PageStoreKind::InPlace)
+        let innodb = ClassicOptions::new()
             .doublewrite(Doublewrite::On)
             .dirty_tracking(DirtyTracking::FlushList)
             .empty_free_list_algorithm(EmptyFreeListAlgorithm::Legacy)
             .adaptive_flushing_method(AdaptiveFlushingMethod::Adaptive)
             .io_capacity(200);
-        let of_8_0 = |options: Options| {
+        let of_8_0 = |options: ClassicOptions| {
             options
                 .max_dirty_pages_pct(90)
                 .max_dirty_pages_pct_lwm(10)
@@ -86,10 +73,10 @@ impl Options {
                 .log_spin(LogSpin::Affinity)
                 .log_recent_closed(LogRecentClosed::Poll)
         };
-        let before_8_0 = |options: Options| options.max_dirty_pages_pct(75).flush_neighbors(FlushNeighbors::Seq);
-        let of_percona = |options: Options| options.cleaner_lsn_age_factor(CleanerLsnAgeFactor::HighCheckpoint);
-        let mut filled = match profile {
-            Profile::Millpond => innodb,
+        let before_8_0 = |options: ClassicOptions| options.max_dirty_pages_pct(75).flush_neighbors(FlushNeighbors::Seq);
+        let of_percona = |options: ClassicOptions| options.cleaner_lsn_age_factor(CleanerLsnAgeFactor::HighCheckpoint);
+        let classic = match profile {
+            Profile::Millpond => ClassicOptions::new(),
             Profile::Mysql55 => before_8_0(innodb)
                 .adaptive_flushing_method(AdaptiveFlushingMethod::SyncOnly)
                 .flush_neighbors(FlushNeighbors::Area)
@@ -102,51 +89,7 @@ impl Options {
                 of_percona(before_8_0(innodb)).empty_free_list_algorithm(EmptyFreeListAlgorithm::Backoff)
             }
         };
-        filled.filled = MAY_BE_WITHOUT_USE.to_vec();
-        filled
-    }
-
-    /// Records that the caller sets the option `name`.
-    pub(crate) fn given(&mut self, name: &str) {
-        self.filled.retain(|filled| *filled != name);
-    }
-
-    /// These options without those values of the profile that have no effect with the other options. An option without
-    /// effect that the caller has set stays: it is reported as a mistake.
-    pub(crate) fn settled(&self) -> Options {
-        let mut options = self.clone();
-        let method = options.adaptive_flushing_method;
-        let is_in_place = options.page_store == Some(PageStoreKind::InPlace);
-        let is_envelope = method == AdaptiveFlushingMethod::Envelope;
-        let is_without_use = |name: &str| match name {
-            "doublewrite" => !is_in_place,
-            "flush_neighbors" => is_envelope || !is_in_place,
-            "cleaner_lsn_age_factor" | "io_capacity" | "max_dirty_pages_pct" | "page_cleaners" => is_envelope,
-            // The servers then lower it to `max_dirty_pages_pct`.
-            "max_dirty_pages_pct_lwm" => is_envelope || options.max_dirty_pages_pct_lwm > options.max_dirty_pages_pct,
-            "old_blocks_time" => options.replacement() == PageReplacement::S3Fifo,
-            "log_recent_closed" => options.tracking() == DirtyTracking::Scan,
-            "log_spin" => !options.log_writer_threads,
-            _ => false,
-        };
-        let without_use: Vec<_> = self.filled.iter().copied().filter(|name| is_without_use(name)).collect();
-        for name in without_use {
-            match name {
-                "doublewrite" => options.doublewrite = None,
-                "flush_neighbors" => options.flush_neighbors = FlushNeighbors::None,
-                "io_capacity" => options.io_capacity = None,
-                "max_dirty_pages_pct" => options.max_dirty_pages_pct = None,
-                "max_dirty_pages_pct_lwm" => {
-                    options.max_dirty_pages_pct_lwm = options.max_dirty_pages_pct.filter(|_| !is_envelope);
-                }
-                "cleaner_lsn_age_factor" => options.cleaner_lsn_age_factor = None,
-                "old_blocks_time" => options.old_blocks_time = None,
-                "page_cleaners" => options.page_cleaners = None,
-                "log_recent_closed" => options.log_recent_closed = LogRecentClosed::None,
-                _ => options.log_spin = None,
-            }
-        }
-        options
+        ClassicOptions { profile, set_by_caller: Vec::new(), ..classic }
     }
 }
 
@@ -157,10 +100,11 @@ mod tests {
     use super::*;
     use crate::options::durability::Durability;
     use crate::options::table::OptionInfo;
+    use crate::options::value::Value;
 
     /// Threads that share the pool's instances.
     fn cleaners_of(options: &Options) -> Option<usize> {
-        (options.adaptive_flushing_method == AdaptiveFlushingMethod::Adaptive).then(|| options.cleaners())
+        (options.classic.adaptive_flushing_method == AdaptiveFlushingMethod::Adaptive).then(|| options.cleaners())
     }
 
     #[test]
@@ -177,8 +121,9 @@ mod tests {
 
     #[test]
     fn options_set_after_a_profile_count_and_those_before_do_not() {
-        let options = Options::new().io_capacity(4_000).profile(Profile::Mysql56).max_dirty_pages_pct(10);
-        assert_eq!((options.io_capacity, options.max_dirty_pages_pct), (Some(200), Some(10)));
+        let options = Options::new().classic(|of| of.io_capacity(4_000)).profile(Profile::Mysql56);
+        let options = options.classic(|of| of.max_dirty_pages_pct(10));
+        assert_eq!((options.classic.io_capacity, options.classic.max_dirty_pages_pct), (Some(200), Some(10)));
         let back = format!("{:?}", options.profile(Profile::Millpond));
         assert_eq!(back, format!("{:?}", Options::new()));
     }
@@ -189,8 +134,8 @@ mod tests {
         assert_eq!(instances(Profile::Mysql56, ByteSize::gib(1)), 8);
         assert_eq!(instances(Profile::Mysql56, ByteSize::mib(1_023)), 1);
         assert_eq!(instances(Profile::Mysql55, ByteSize::gib(1)), 1);
-        let given =
-            Options::new().profile(Profile::Mysql80).buffer_pool_size(ByteSize::gib(1)).buffer_pool_instances(2);
+        let given = Options::new().profile(Profile::Mysql80).buffer_pool_size(ByteSize::gib(1));
+        let given = given.classic(|classic| classic.buffer_pool_instances(2));
         assert_eq!(given.instances(), 2);
     }
 
@@ -273,30 +218,33 @@ mod tests {
 
     #[test]
     fn values_of_a_profile_give_way_and_given_ones_do_not() {
-        let envelope = |options: Options| options.adaptive_flushing_method(AdaptiveFlushingMethod::Envelope);
-        let of = envelope(Options::new().profile(Profile::Mysql80)).settled();
-        assert_eq!((of.io_capacity, of.max_dirty_pages_pct), (None, None));
-        assert_eq!((of.max_dirty_pages_pct_lwm, of.cleaner_lsn_age_factor), (None, None));
-        let one_mistake = envelope(Options::new().profile(Profile::Mysql80).max_dirty_pages_pct(5));
-        assert_eq!(one_mistake.settled().max_dirty_pages_pct_lwm, None, "the caller did not set it");
-        let cleaner = Options::new().profile(Profile::Mysql80).max_dirty_pages_pct(5);
-        assert_eq!(cleaner.settled().max_dirty_pages_pct_lwm, Some(5));
-        assert!(cleaner.max_dirty_pages_pct_lwm(10).validate(16384, PageStoreKind::InPlace).is_err());
-        assert_eq!(of.log_recent_closed, LogRecentClosed::Poll, "the profile's flush lists stay");
-        assert!(
-            envelope(Options::new().profile(Profile::Mysql80).io_capacity(200))
-                .validate(16384, PageStoreKind::InPlace)
-                .is_err()
-        );
-        let scanned = of.clone().dirty_tracking(DirtyTracking::Scan).settled();
-        assert_eq!(scanned.log_recent_closed, LogRecentClosed::None);
+        let of = |profile: Profile, change: fn(ClassicOptions) -> ClassicOptions| {
+            Options::new().profile(profile).classic(change)
+        };
+        fn envelope(classic: ClassicOptions) -> ClassicOptions {
+            classic.adaptive_flushing_method(AdaptiveFlushingMethod::Envelope)
+        }
+        let settled = of(Profile::Mysql80, envelope).settled();
+        let classic = &settled.classic;
+        assert_eq!((classic.io_capacity, classic.max_dirty_pages_pct), (None, None));
+        assert_eq!((classic.max_dirty_pages_pct_lwm, classic.cleaner_lsn_age_factor), (None, None));
+        assert_eq!(classic.log_recent_closed, LogRecentClosed::Poll, "the profile's flush lists stay");
+        let one_mistake = of(Profile::Mysql80, |classic| envelope(classic.max_dirty_pages_pct(5)));
+        assert_eq!(one_mistake.settled().classic.max_dirty_pages_pct_lwm, None, "the caller did not set it");
+        let cleaner = of(Profile::Mysql80, |classic| classic.max_dirty_pages_pct(5));
+        assert_eq!(cleaner.settled().classic.max_dirty_pages_pct_lwm, Some(5));
+        let is_valid = |options: Options| options.validate(16384, PageStoreKind::InPlace).is_ok();
+        assert!(!is_valid(cleaner.classic(|classic| classic.max_dirty_pages_pct_lwm(10))));
+        assert!(!is_valid(of(Profile::Mysql80, |classic| envelope(classic.io_capacity(200)))));
+        let scanned = settled.classic(|classic| classic.dirty_tracking(DirtyTracking::Scan)).settled();
+        assert_eq!(scanned.classic.log_recent_closed, LogRecentClosed::None);
         let copied = Options::new().profile(Profile::Mysql56).page_store(PageStoreKind::CopyOnWrite).settled();
-        assert_eq!((copied.doublewrite, copied.flush_neighbors), (None, FlushNeighbors::None));
-        let handed = Options::new().profile(Profile::Percona57).buffer_pool_size(ByteSize::gib(1));
-        let handed = handed.empty_free_list_algorithm(EmptyFreeListAlgorithm::Handoff);
+        assert_eq!((copied.classic.doublewrite, copied.classic.flush_neighbors), (None, FlushNeighbors::None));
+        let handed = of(Profile::Percona57, |of| of.empty_free_list_algorithm(EmptyFreeListAlgorithm::Handoff));
+        let handed = handed.buffer_pool_size(ByteSize::gib(1));
         assert_eq!(handed.instances(), 1);
-        handed.validate(16384, PageStoreKind::InPlace).expect("one line for free frames");
-        assert!(handed.buffer_pool_instances(2).validate(16384, PageStoreKind::InPlace).is_err());
+        assert!(is_valid(handed.clone()), "one line for free frames");
+        assert!(!is_valid(handed.classic(|classic| classic.buffer_pool_instances(2))));
     }
 
     /// The values in force with a profile, worded like a row of `docs/classic.md`; `–`: not applicable.
@@ -307,18 +255,16 @@ mod tests {
         let (settings, freeing, log) = (options.settings(), options.freeing(), options.log_policies());
         let none = || "–".to_owned();
         match row {
-            "page_replacement" => text(&options.clone().page_replacement(options.replacement()), row),
-            "dirty_tracking" => text(&options.clone().dirty_tracking(options.tracking()), row),
+            "page_replacement" => options.replacement().text(),
+            "dirty_tracking" => options.tracking().text(),
             "max_dirty_pages_pct, max_dirty_pages_pct_lwm" => match cleaners_of(&options) {
                 None => settings.max_dirty_pages_pct.to_string(),
                 Some(_) => format!("{}, {}", settings.max_dirty_pages_pct, settings.max_dirty_pages_pct_lwm),
             },
-            "cleaner_lsn_age_factor" => cleaners_of(&options).map_or_else(none, |_| {
-                text(&options.clone().cleaner_lsn_age_factor(settings.cleaner_lsn_age_factor), row)
-            }),
-            "old_blocks_time" => {
-                text(&options.clone().old_blocks_time(Duration::from_nanos(freeing.old_blocks_ns)), row)
+            "cleaner_lsn_age_factor" => {
+                cleaners_of(&options).map_or_else(none, |_| settings.cleaner_lsn_age_factor.text())
             }
+            "old_blocks_time" => Duration::from_nanos(freeing.old_blocks_ns).text(),
             "lru_scan_depth" => freeing.free_list_target.map_or_else(none, |target| {
                 assert_eq!(target, freeing.lru_scan_depth, "{profile:?}: the servers have one option for both");
                 target.to_string()
@@ -334,7 +280,9 @@ mod tests {
                 }
             },
             "page_cleaners" => {
-                let cleaners = |instances| cleaners_of(&options.clone().buffer_pool_instances(instances));
+                let cleaners = |instances| {
+                    cleaners_of(&options.clone().classic(|classic| classic.buffer_pool_instances(instances)))
+                };
                 match [1, 2, 64].map(cleaners) {
                     [None, None, None] => none(),
                     [Some(1), Some(1), Some(1)] => "1".to_owned(),
@@ -348,8 +296,7 @@ mod tests {
             },
             "log_spin and its marks" => log.pipeline.map_or_else(none, |pipeline| {
                 let spin = pipeline.spin;
-                let how = text(&options.clone().log_spin(spin.how), "log_spin");
-                format!("{how}, {}, {}", spin.cpu_abs_lwm, spin.cpu_pct_hwm)
+                format!("{}, {}, {}", spin.how.text(), spin.cpu_abs_lwm, spin.cpu_pct_hwm)
             }),
             "log_recent_closed, its size" => {
                 let how = text(&options, "log_recent_closed");
@@ -400,7 +347,8 @@ mod tests {
 
     #[test]
     fn how_safe_commits_are_is_set_back_too() {
-        let set = Options::new().durability(Durability::None).flush_log_at_commit(0).profile(Profile::Mysql56);
+        let set = Options::new().durability(Durability::None).classic(|of| of.flush_log_at_commit(0));
+        let set = set.profile(Profile::Mysql56);
         assert_eq!(set.commit_durability(), Durability::Commit);
     }
 }

@@ -5,6 +5,7 @@
 
 /// How the engine decides how many dirty pages to write, and when.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+#[non_exhaustive]
 pub enum AdaptiveFlushingMethod {
     /// The smallest rate that cleans all pages in time, on a device whose speed the engine measures. Writers are slowed
     /// down by the part that the device cannot do. No point exists at which all writers wait.
@@ -22,6 +23,7 @@ pub enum AdaptiveFlushingMethod {
 
 /// How steeply the number of pages grows with the log's age, in [`AdaptiveFlushingMethod::Adaptive`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+#[non_exhaustive]
 pub enum CleanerLsnAgeFactor {
     /// With the 1.5th power: MySQL's.
     #[default]

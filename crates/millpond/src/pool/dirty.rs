@@ -16,6 +16,7 @@ use crate::redo::dirty_counts::DirtyCounts;
 
 /// How pages dirtied before an LSN are found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+#[non_exhaustive]
 pub enum DirtyTracking {
     /// By a pass over one number for each frame. Threads that dirty pages share nothing.
     #[default]

@@ -25,6 +25,7 @@ const TAIL: usize = 100;
 
 /// The action of an operation that finds no free frame in the buffer pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+#[non_exhaustive]
 pub enum EmptyFreeListAlgorithm {
     /// The operation takes a place in a FIFO line, and is handed the next frame that comes free. It writes nothing.
     #[default]

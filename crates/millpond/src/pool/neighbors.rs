@@ -10,6 +10,7 @@ use crate::base::ids::{FrameId, PageId};
 
 /// The pages that are written with a page that is due.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+#[non_exhaustive]
 pub enum FlushNeighbors {
     /// None.
     #[default]

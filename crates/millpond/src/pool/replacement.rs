@@ -6,6 +6,7 @@ use crate::base::ids::{FrameId, PageId};
 
 /// Which pages leave the buffer pool first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+#[non_exhaustive]
 pub enum PageReplacement {
     /// S3-FIFO: pages that were not used again leave first. A hit takes no mutex. A scan does not displace pages that
     /// are in use.

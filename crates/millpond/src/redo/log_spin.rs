@@ -13,6 +13,7 @@ use crate::base::sync;
 
 /// The number of CPUs that the log's spinning assumes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+#[non_exhaustive]
 pub enum LogSpin {
     /// The CPUs that the process may run on, at most the quotas of its control groups.
     #[default]

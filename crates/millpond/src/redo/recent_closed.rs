@@ -22,6 +22,7 @@ use crate::base::waits::{WaitClass, Waits};
 
 /// The waking of the closer of the window `recent_closed`, and whether there is a window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+#[non_exhaustive]
 pub enum LogRecentClosed {
     /// Pages are marked dirty while their group gets its place in the log: no thread has to wait.
     #[default]

@@ -36,8 +36,9 @@ pub(crate) const DOUBLEWRITE_FILE: &str = "doublewrite.mpd";
 pub(crate) const MAGIC: [u8; 8] = *b"MPDBLWR1";
 
 /// What a store that writes in place keeps of an image before it overwrites the previous one: see
-/// [`Options::doublewrite`](crate::Options::doublewrite).
+/// [`ClassicOptions::doublewrite`](crate::classic::ClassicOptions::doublewrite).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+#[non_exhaustive]
 pub enum Doublewrite {
     /// A copy: the next open restores pages that a crash tears.
     #[default]

@@ -3,10 +3,10 @@
 use std::io::ErrorKind;
 use std::sync::Arc;
 
+use millpond::classic::EmptyFreeListAlgorithm;
 use millpond::simulation::{Image, SimulatedDisk, Unsynced, run};
 use millpond::{
-    Action, ByteSize, CheckOptions, Db, EmptyFreeListAlgorithm, Error, Inspector, Options, RebuildOptions, check,
-    check_on, rebuild_on,
+    Action, ByteSize, CheckOptions, Db, Error, Inspector, Options, RebuildOptions, check, check_on, rebuild_on,
 };
 
 use crate::crash_matrix::stride;

@@ -3,11 +3,9 @@
 use std::cell::RefCell;
 use std::time::Duration;
 
+use millpond::classic::{AdaptiveFlushingMethod, Doublewrite, EmptyFreeListAlgorithm, FlushNeighbors};
 use millpond::simulation::{ServiceTime, SimulatedDisk, now_ns, run, sleep_ns, spawn};
-use millpond::{
-    AdaptiveFlushingMethod, ByteSize, Db, Doublewrite, EmptyFreeListAlgorithm, FlushNeighbors, Options, Stall, Stats,
-    WaitClass, WaitSummary, WriteBatch,
-};
+use millpond::{ByteSize, Db, Stall, Stats, WaitClass, WaitSummary, WriteBatch};
 
 use crate::classic_pool::share;
 use crate::pace::{OVERLOAD_NS, at_work_with};
@@ -114,8 +112,11 @@ pub(crate) fn cleaned_in(flushing: AdaptiveFlushingMethod, cleaners: Option<usiz
     let disk = SimulatedDisk::with_image(image, ServiceTime { read_ns: 20_000, write_ns: 1_000_000, sync_ns: 100_000 });
     let (took_ns, _) = run(5, || {
         let options = shape.reopen_options().redo_capacity(ByteSize::mib(32));
-        let options = options.io_capacity(10_000).max_dirty_pages_pct(0);
-        let db = open(&disk, cleaners.into_iter().fold(options, Options::page_cleaners));
+        let options = options.classic(|classic| classic.io_capacity(10_000).max_dirty_pages_pct(0));
+        let db = open(
+            &disk,
+            cleaners.into_iter().fold(options, |options, n| options.classic(|classic| classic.page_cleaners(n))),
+        );
         change(&db);
         let tree = db.open_tree("t").expect("there");
         (0..4_000).for_each(|row| put_loosely(&db, &tree, &scattered(row), &[7; 900]));

@@ -3,11 +3,9 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
+use millpond::classic::{ClassicOptions, DirtyTracking, LogRecentClosed, LogSpin};
 use millpond::simulation::{ServiceTime, SimulatedDisk, Unsynced, now_ns, run, sleep_ns, spawn};
-use millpond::{
-    ByteSize, Db, DirtyTracking, Durability, LatchWait, LogRecentClosed, LogSpin, MetricValue, Options, Stall, Stats,
-    WaitClass, WriteBatch,
-};
+use millpond::{ByteSize, Db, Durability, LatchWait, MetricValue, Options, Stall, Stats, WaitClass, WriteBatch};
 
 use crate::pool::put_loosely;
 use crate::support::{SMALL, Shape, open, recover, sound};
@@ -18,14 +16,14 @@ pub(crate) fn inserts(how: LogRecentClosed, look: impl Fn(&Db)) -> (usize, Stats
     let disk = SimulatedDisk::new();
     let (found, _) = run(3, || {
         let options = SMALL.options().buffer_pool_size(ByteSize::mib(8)).redo_capacity(ByteSize::mib(32));
-        let options = pipeline(options).dirty_tracking(DirtyTracking::FlushList).log_recent_closed(how);
-        let db = open(
-            &disk,
+        let options = pipeline(options).classic(|classic| {
+            let classic = classic.dirty_tracking(DirtyTracking::FlushList).log_recent_closed(how);
             match how {
-                LogRecentClosed::None => options,
-                _ => options.log_recent_closed_size(ByteSize::kib(4)),
-            },
-        );
+                LogRecentClosed::None => classic,
+                _ => classic.log_recent_closed_size(ByteSize::kib(4)),
+            }
+        });
+        let db = open(&disk, options);
         let trees: Vec<_> = (0..4).map(|client| db.create_tree(&format!("t{client}")).expect("created")).collect();
         let end = now_ns() + 200_000_000;
         let clients: Vec<_> = [&trees[..], &trees[..]]
@@ -83,8 +81,10 @@ fn waiter_for_a_latch_behind_the_window_is_told_of_the_window() {
     let disk = SimulatedDisk::new();
     run(3, || {
         let options = pipeline(SMALL.options()).buffer_pool_size(ByteSize::mib(8)).redo_capacity(ByteSize::mib(32));
-        let options = options.dirty_tracking(DirtyTracking::FlushList).stall_threshold(Duration::from_millis(1));
-        let window = options.log_recent_closed(LogRecentClosed::Poll).log_recent_closed_size(ByteSize::kib(4));
+        let window = options.stall_threshold(Duration::from_millis(1)).classic(|classic| {
+            let classic = classic.dirty_tracking(DirtyTracking::FlushList).log_recent_closed(LogRecentClosed::Poll);
+            classic.log_recent_closed_size(ByteSize::kib(4))
+        });
         let db = open(&disk, window);
         let trees: Vec<_> = (0..4).map(|number| db.create_tree(&format!("t{number}")).expect("created")).collect();
         // Two clients to a leaf of their own, and all clients to one leaf of the last tree.
@@ -128,7 +128,7 @@ fn waiter_for_a_latch_behind_the_window_is_told_of_the_window() {
 pub(crate) const SLOW_SYNCS: ServiceTime = ServiceTime { read_ns: 50_000, write_ns: 100_000, sync_ns: 10_000_000 };
 
 pub(crate) fn pipeline(options: Options) -> Options {
-    options.log_writer_threads(true)
+    options.classic(|classic| classic.log_writer_threads(true))
 }
 
 /// Milliseconds of ten commits, one after the other.
@@ -144,7 +144,8 @@ fn waiter_for_written_log_does_not_wait_for_its_sync() {
     let of = |threads: bool, when: u8| {
         let disk = SimulatedDisk::with_image(millpond::simulation::Image::new(), SLOW_SYNCS);
         run(4, || {
-            let db = open(&disk, SMALL.options().log_writer_threads(threads).flush_log_at_commit(when));
+            let ways = |classic: ClassicOptions| classic.log_writer_threads(threads).flush_log_at_commit(when);
+            let db = open(&disk, SMALL.options().classic(ways));
             let (took, before) = (ten_commits(&db), db.stats());
             // A second later the log is durable, with or without a request.
             sleep_ns(1_200_000_000);
@@ -170,7 +171,10 @@ fn what_is_written_survives_the_process() {
         let all_survive = matches!(unsynced, Unsynced::All);
         let disk = SimulatedDisk::with_image(millpond::simulation::Image::new(), SLOW_SYNCS);
         let (at, _) = run(5, || {
-            let db = open(&disk, SMALL.options().log_writer_threads(threads).durability(Durability::Written));
+            let db = open(
+                &disk,
+                SMALL.options().classic(|of| of.log_writer_threads(threads)).durability(Durability::Written),
+            );
             let tree = db.create_tree("t").expect("created");
             sleep_ns(2_000_000_000);
             let waits = |class: WaitClass| db.waits()[class as usize].count;
@@ -262,7 +266,7 @@ fn in_the_background(threads: bool, clients: u8, every_ns: u64) -> (u64, u64) {
     let disk = SimulatedDisk::with_image(millpond::simulation::Image::new(), SLOW_SYNCS);
     run(11, || {
         let options = SMALL.options().buffer_pool_size(ByteSize::mib(16)).redo_capacity(ByteSize::mib(64));
-        let db = open(&disk, options.log_writer_threads(threads).flush_log_at_commit(0));
+        let db = open(&disk, options.classic(|of| of.log_writer_threads(threads).flush_log_at_commit(0)));
         let (before, end) = (db.stats(), now_ns() + 3_000_000_000);
         let clients: Vec<_> = (0..clients)
             .map(|client| {
@@ -312,7 +316,8 @@ fn background_commit_is_durable_in_time_with_few_syncs() {
 #[test]
 fn waiter_spins_as_the_use_of_cpu_allows() {
     for (spin, spins) in [(LogSpin::Affinity, true), (LogSpin::Never, false)] {
-        let options = pipeline(SMALL.options()).log_spin(spin).log_spin_cpu_abs_lwm(0).log_spin_cpu_pct_hwm(100);
+        let marks = |of: ClassicOptions| of.log_spin(spin).log_spin_cpu_abs_lwm(0).log_spin_cpu_pct_hwm(100);
+        let options = pipeline(SMALL.options()).classic(marks);
         let db = open(&SimulatedDisk::new(), options.buffer_pool_size(ByteSize::mib(4)));
         let tree = db.create_tree("t").expect("created");
         let has_seen = |stats: &Stats| stats.log_spin_cpus > 0 && (stats.log_spins > 0 || !spins);
@@ -332,7 +337,7 @@ fn waiter_spins_as_the_use_of_cpu_allows() {
 #[test]
 fn the_use_of_cpu_that_is_believed_is_told_with_its_cpus() {
     for (spin, name, hundredths) in [(LogSpin::Affinity, "cpu_n", 100), (LogSpin::Quota, "cpu_granted_pct", 1)] {
-        let options = pipeline(SMALL.options()).log_spin(spin).buffer_pool_size(ByteSize::mib(4));
+        let options = pipeline(SMALL.options()).classic(|of| of.log_spin(spin)).buffer_pool_size(ByteSize::mib(4));
         let db = open(&SimulatedDisk::new(), options);
         let tree = db.create_tree("t").expect("created");
         let believed = || {

@@ -3,11 +3,9 @@
 use std::panic::AssertUnwindSafe;
 use std::time::Duration;
 
+use millpond::classic::{AdaptiveFlushingMethod, DirtyTracking, EmptyFreeListAlgorithm};
 use millpond::simulation::{ServiceTime, SimulatedDisk, now_ns, run, sleep_ns, spawn};
-use millpond::{
-    AdaptiveFlushingMethod, ByteSize, Db, DirtyTracking, Durability, EmptyFreeListAlgorithm, Options, Stall, Stats,
-    Tree, WaitClass, WriteBatch,
-};
+use millpond::{ByteSize, Db, Durability, Options, Stall, Stats, Tree, WaitClass, WriteBatch};
 
 use crate::pool::scattered;
 use crate::support::open;
@@ -36,8 +34,7 @@ pub(crate) fn options(empty: EmptyFreeListAlgorithm) -> Options {
         .page_size(ByteSize::kib(4))
         .buffer_pool_size(ByteSize::kib(4 * 1_500))
         .redo_capacity(ByteSize::mib(4))
-        .empty_free_list_algorithm(empty)
-        .lru_scan_depth(TARGET)
+        .classic(|classic| classic.empty_free_list_algorithm(empty).lru_scan_depth(TARGET))
         .read_ahead_pages(0)
 }
 
@@ -330,8 +327,10 @@ fn disk_of_eighths() -> SimulatedDisk {
 
 /// Dirty pages are written only for frames, and when the server is idle.
 fn lazy(empty: EmptyFreeListAlgorithm) -> Options {
-    let options = options(empty).dirty_tracking(DirtyTracking::FlushList).durability(Durability::None);
-    options.adaptive_flushing_method(AdaptiveFlushingMethod::SyncOnly)
+    options(empty).durability(Durability::None).classic(|classic| {
+        let classic = classic.dirty_tracking(DirtyTracking::FlushList);
+        classic.adaptive_flushing_method(AdaptiveFlushingMethod::SyncOnly)
+    })
 }
 
 /// Counts between two snapshots of searches by threads that need a frame: for a clean page, and for a page to write.
@@ -468,10 +467,10 @@ fn a_batch_takes_frames_of_another_part_if_its_own_are_pinned() {
     for empty in [EmptyFreeListAlgorithm::Legacy, EmptyFreeListAlgorithm::Backoff] {
         let ((), _) = run(3, || {
             // Only as many frames are kept free as a split needs.
-            let options =
-                options(empty).create(false).buffer_pool_size(ByteSize::kib(4 * 1_024)).buffer_pool_instances(32);
+            let options = options(empty).create(false).buffer_pool_size(ByteSize::kib(4 * 1_024));
+            let options = options.classic(|classic| classic.buffer_pool_instances(32));
             let kept = empty == EmptyFreeListAlgorithm::Backoff;
-            let db: Db = open(&disk, if kept { options.free_list_target(2) } else { options });
+            let db: Db = open(&disk, if kept { options.classic(|of| of.free_list_target(2)) } else { options });
             let tree = db.open_tree("t").expect("there");
             let mut keys: Vec<[u8; 4]> = (0..ROWS).map(scattered).collect();
             keys.sort_unstable();

@@ -8,11 +8,11 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
-use millpond::simulation::{History, Image, ServiceTime, SimulatedDisk, Trace, Unsynced, run, sleep_ns, spawn};
-use millpond::{
-    AdaptiveFlushingMethod, ByteSize, Db, Doublewrite, Durability, EmptyFreeListAlgorithm, Error, FlushNeighbors,
-    LogRecentClosed, Options, PageStoreKind, Profile, Stats, Tree, WriteBatch,
+use millpond::classic::{
+    AdaptiveFlushingMethod, Doublewrite, EmptyFreeListAlgorithm, FlushNeighbors, LogRecentClosed, Profile,
 };
+use millpond::simulation::{History, Image, ServiceTime, SimulatedDisk, Trace, Unsynced, run, sleep_ns, spawn};
+use millpond::{ByteSize, Db, Durability, Error, Options, PageStoreKind, Stats, Tree, WriteBatch};
 use rand::{RngExt, SeedableRng};
 
 use crate::support::{

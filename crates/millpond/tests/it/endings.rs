@@ -4,10 +4,9 @@
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
+use millpond::classic::EmptyFreeListAlgorithm;
 use millpond::simulation::{SimulatedDisk, run, sleep_ns, spawn};
-use millpond::{
-    ByteSize, Db, Durability, EmptyFreeListAlgorithm, Error, Field, Options, TableDefinition, Tree, WriteBatch,
-};
+use millpond::{ByteSize, Db, Durability, Error, Field, Options, TableDefinition, Tree, WriteBatch};
 
 use crate::support::{IN_PLACE, SLOW, SMALL, Shape, THREADED, disk_of, recover_shaped};
 

@@ -5,8 +5,9 @@ use std::collections::BTreeMap;
 use std::io;
 use std::sync::{Arc, Mutex};
 
+use millpond::classic::EmptyFreeListAlgorithm;
 use millpond::simulation::{Image, ServiceTime, SimulatedDisk, run, sleep_ns, spawn};
-use millpond::{Db, Device, Durability, EmptyFreeListAlgorithm, Files, Tree, WriteBatch};
+use millpond::{Db, Device, Durability, Files, Tree, WriteBatch};
 
 use crate::support::{IN_PLACE, SMALL, Shape, THREADED, TWICE, disk_of, recover_shaped};
 

@@ -3,8 +3,9 @@
 use std::io;
 use std::sync::{Arc, Mutex};
 
+use millpond::classic::Doublewrite;
 use millpond::simulation::{Image, ServiceTime, SimulatedDisk, Unsynced, run};
-use millpond::{ByteSize, Db, Device, Doublewrite, Durability, Error, Files, WriteBatch};
+use millpond::{ByteSize, Db, Device, Durability, Error, Files, WriteBatch};
 
 use crate::crash_matrix::stride;
 use crate::pool::{put_loosely, scattered, scattered_rows};
@@ -123,7 +124,7 @@ fn what_a_crash_tears_is_put_back_or_found_as_doublewrite_says() {
 fn doublewrite_is_refused_where_nothing_is_overwritten() {
     run(1, || {
         let disk = SimulatedDisk::new();
-        let options = crate::support::small_options().doublewrite(Doublewrite::On);
+        let options = crate::support::small_options().classic(|of| of.doublewrite(Doublewrite::On));
         let refused = Db::open_on(Arc::new(disk.clone()), options.clone()).expect_err("nothing to copy");
         assert!(matches!(&refused, Error::InvalidOptions(why) if why.contains("leave the option out")), "{refused}");
         assert!(disk.image().is_empty(), "nothing was made");

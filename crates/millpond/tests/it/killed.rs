@@ -5,8 +5,9 @@
 use std::io::ErrorKind;
 use std::sync::Arc;
 
+use millpond::Db;
+use millpond::classic::Doublewrite;
 use millpond::simulation::{Image, ServiceTime, SimulatedDisk, Unsynced, run};
-use millpond::{Db, Doublewrite};
 
 use crate::crash_matrix::stride;
 use crate::support::{IN_PLACE, SMALL, Shape, THREADED, TWICE, disk_of, recover_shaped};

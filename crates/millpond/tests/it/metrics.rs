@@ -8,11 +8,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use millpond::classic::{AdaptiveFlushingMethod, Doublewrite, EmptyFreeListAlgorithm, FlushNeighbors, LogRecentClosed};
 use millpond::simulation::{Image, SimulatedDisk, Unsynced, run, sleep_ns, spawn};
-use millpond::{
-    AdaptiveFlushingMethod, ByteSize, Db, Doublewrite, Durability, EmptyFreeListAlgorithm, Error, FlushNeighbors,
-    LogRecentClosed, METRICS, MetricKind, MetricValue, Options, WaitClass, WriteBatch,
-};
+use millpond::{ByteSize, Db, Durability, Error, METRICS, MetricKind, MetricValue, Options, WaitClass, WriteBatch};
 
 use crate::pool::{put_loosely, scattered, scattered_rows};
 use crate::support::{IN_PLACE, SLOW, SMALL, Shape, disk_of, open, reopen_options, settle, small_options};
@@ -33,7 +31,7 @@ fn document() -> String {
         In JSON both are arrays. A metric of each class of waits has the label `class`, in JSON an object. The engine\n\
         keeps the seconds, so any number of viewers may look, and none takes anything from another. How to look:\n\
         [seeing.md](seeing.md).\n\n\
-        This page is made from the table in `crates/millpond/src/observe/metrics.rs`:\n\
+        This page is made from the tables in `crates/millpond/src/observe/{stats,metrics}.rs`:\n\
         `MILLPOND_WRITE_DOCS=1 cargo test -p millpond --test it metrics`.\n\n\
         | name | kind | unit | meaning |\n|---|---|---|---|\n"
         .to_owned();

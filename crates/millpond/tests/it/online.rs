@@ -4,11 +4,9 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use millpond::classic::{AdaptiveFlushingMethod, DirtyTracking, EmptyFreeListAlgorithm, LogRecentClosed, Profile};
 use millpond::simulation::{Image, ServiceTime, SimulatedDisk, now_ns, run, sleep_ns, spawn};
-use millpond::{
-    AdaptiveFlushingMethod, ByteSize, Db, DirtyTracking, Durability, EmptyFreeListAlgorithm, Error, LogRecentClosed,
-    OptionInfo, Options, Profile, Stats, Tree, WriteBatch,
-};
+use millpond::{ByteSize, Db, Durability, Error, OptionInfo, Options, Stats, Tree, WriteBatch};
 use rand::{RngExt, SeedableRng};
 
 use crate::classic_flushing::cleaned_in;
@@ -103,7 +101,7 @@ fn what_a_server_was_opened_with_changes_within_its_structures() {
     let disk = SimulatedDisk::new();
     run(1, || {
         let options = TWICE.options().profile(Profile::Mysql80).buffer_pool_size(ByteSize::mib(1));
-        let db = open(&disk, options.redo_capacity(ByteSize::mib(4)).page_cleaners(1));
+        let db = open(&disk, options.redo_capacity(ByteSize::mib(4)).classic(|of| of.page_cleaners(1)));
         refused(&db, "empty_free_list_algorithm", "handoff", &["legacy", "reopen the database with"]);
         refused(&db, "adaptive_flushing_method", "envelope", &["keeper", "adaptive_flushing_method=envelope"]);
         refused(&db, "log_recent_closed", "none", &["reopen the database with log_recent_closed=none"]);
@@ -299,7 +297,8 @@ fn the_closer_of_the_window_is_woken_from_then_on() {
 fn waiter_for_the_log_spins_as_is_set_by_then() {
     let dir = tempfile::tempdir().expect("a directory");
     let options = pipeline(Options::new()).cached(true).buffer_pool_size(ByteSize::mib(4));
-    let options = options.redo_capacity(ByteSize::mib(4)).log_spin_cpu_abs_lwm(0).log_spin_cpu_pct_hwm(0);
+    let options = options.redo_capacity(ByteSize::mib(4));
+    let options = options.classic(|classic| classic.log_spin_cpu_abs_lwm(0).log_spin_cpu_pct_hwm(0));
     let db = Db::open(dir.path(), options).expect("opened");
     let tree = db.create_tree("t").expect("created");
     let mut turns = (0..=u8::MAX).cycle();
@@ -378,7 +377,7 @@ const LAZY: Shape = Shape { flushing: AdaptiveFlushingMethod::SyncOnly, frames: 
 
 #[test]
 fn a_pass_writes_as_many_pages_as_io_capacity_says_by_then() {
-    let dirty = |options: Options| options.max_dirty_pages_pct(0).io_capacity(100);
+    let dirty = |options: Options| options.classic(|of| of.max_dirty_pages_pct(0).io_capacity(100));
     while_rows_change(LAZY, dirty, |db| {
         let written = grows(db, 2, by_cleaners);
         assert!((150..=250).contains(&written), "{written} pages in two passes of 100");
@@ -392,7 +391,7 @@ fn a_pass_writes_as_many_pages_as_io_capacity_says_by_then() {
 fn new_limit_of_dirty_pages_has_the_surplus_written() {
     while_rows_change(
         LAZY,
-        |options| options.max_dirty_pages_pct(99),
+        |options| options.classic(|of| of.max_dirty_pages_pct(99)),
         |db| {
             assert_eq!(grows(db, 3, by_cleaners), 0);
             set(db, "max_dirty_pages_pct", "0");
@@ -407,7 +406,7 @@ fn new_limit_of_dirty_pages_has_the_surplus_written() {
 fn the_method_of_flushing_is_another_one_from_the_next_pass_on() {
     while_rows_change(
         LAZY,
-        |options| options.max_dirty_pages_pct(99),
+        |options| options.classic(|of| of.max_dirty_pages_pct(99)),
         |db| {
             assert_eq!(grows(db, 2, by_cleaners), 0, "lazy");
             set(db, "adaptive_flushing_method", "keep_average");
@@ -436,7 +435,7 @@ fn pass_with_a_full_log_writes_by_the_new_io_capacity_max() {
     let shape = Shape { flushing: AdaptiveFlushingMethod::Adaptive, ..LAZY };
     while_rows_change(
         shape,
-        |options| options.io_capacity(100).io_capacity_max(100),
+        |options| options.classic(|of| of.io_capacity(100).io_capacity_max(100)),
         |db| {
             // Lets the log run full.
             sleep_ns(10 * SECOND);
@@ -482,8 +481,10 @@ fn read_some(tree: &Tree, from: u32, count: u32) {
 fn page_cleaners_look_at_and_keep_free_as_many_as_set_by_then() {
     let disk = disk();
     run(7, || {
-        let options = options(EmptyFreeListAlgorithm::Legacy).create(false).free_list_target(300);
-        let db = open(&disk, options.adaptive_flushing_method(AdaptiveFlushingMethod::Adaptive));
+        let options = options(EmptyFreeListAlgorithm::Legacy).create(false).classic(|classic| {
+            classic.free_list_target(300).adaptive_flushing_method(AdaptiveFlushingMethod::Adaptive)
+        });
+        let db = open(&disk, options);
         let tree = db.open_tree("t").expect("there");
         let free_after = |from, seconds| {
             read_some(&tree, from, 2_000);
@@ -508,8 +509,8 @@ fn sleeper_for_a_frame_helps_itself_when_lru_managers_go() {
     for seed in 8..16 {
         run(seed, || {
             let instances = 1 + usize::try_from(seed).expect("small") % 3;
-            let db =
-                open(&disk, options(EmptyFreeListAlgorithm::Backoff).create(false).buffer_pool_instances(instances));
+            let options = options(EmptyFreeListAlgorithm::Backoff).create(false);
+            let db = open(&disk, options.classic(|classic| classic.buffer_pool_instances(instances)));
             let tree = db.open_tree("t").expect("there");
             read_some(&tree, 0, 3_000);
             for turn in 0..3 {
@@ -557,9 +558,12 @@ fn real_threads_get_on_while_the_ways_to_free_frames_take_turns() {
         .buffer_pool_size(ByteSize::kib(4 * 256))
         .redo_capacity(ByteSize::mib(8))
         .cached(true)
-        .dirty_tracking(DirtyTracking::FlushList)
-        .empty_free_list_algorithm(EmptyFreeListAlgorithm::Backoff)
-        .buffer_pool_instances(2)
+        .classic(|classic| {
+            classic
+                .dirty_tracking(DirtyTracking::FlushList)
+                .empty_free_list_algorithm(EmptyFreeListAlgorithm::Backoff)
+                .buffer_pool_instances(2)
+        })
         .durability(Durability::None);
     let db = Db::open(dir.path(), options).expect("opened");
     let tree = db.create_tree("t").expect("created");

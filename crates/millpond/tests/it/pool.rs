@@ -3,10 +3,9 @@
 
 use std::collections::BTreeMap;
 
+use millpond::classic::{DirtyTracking, EmptyFreeListAlgorithm};
 use millpond::simulation::{Image, ServiceTime, SimulatedDisk, now_ns, run, sleep_ns, spawn};
-use millpond::{
-    ByteSize, Db, DirtyTracking, Durability, EmptyFreeListAlgorithm, IoEngine, Options, PageStoreKind, Tree, WriteBatch,
-};
+use millpond::{ByteSize, Db, Durability, IoEngine, Options, PageStoreKind, Tree, WriteBatch};
 
 use crate::support::{SMALL, Shape, WAYS_TO_FREE, open, recover, reopen_options, small_options};
 
@@ -53,8 +52,7 @@ fn a_thousand_frames_serve_256_threads() {
             .page_size(ByteSize::kib(4))
             .buffer_pool_size(ByteSize::mib(4))
             .redo_capacity(ByteSize::mib(16))
-            .dirty_tracking(tracking)
-            .empty_free_list_algorithm(empty)
+            .classic(|classic| classic.dirty_tracking(tracking).empty_free_list_algorithm(empty))
             .durability(Durability::Background(50));
         let db = Db::open(dir.path(), options).expect("opened");
         assert_eq!(db.stats().buffer_pool_pages_total, 1024);
@@ -218,7 +216,7 @@ fn hints_that_lead_to_other_pages_do_no_harm() {
         let disk = SimulatedDisk::new();
         run(seed, || {
             let shape = Shape { store, frames: if seed == 1 { SMALL.frames } else { 100 }, ..SMALL };
-            let db = open(&disk, way(shape.options().durability(Durability::None)));
+            let db = open(&disk, shape.options().durability(Durability::None).classic(way));
             let trees: Vec<Tree> = (0..3).map(|i| db.create_tree(&format!("t{i}")).expect("created")).collect();
             let clients: Vec<_> = (0..4u32)
                 .map(|client| {
@@ -259,7 +257,7 @@ fn the_pool_changes_its_size_under_load() {
         let least = [32, 32, 64, 96][way];
         run(seed as u64, || {
             let options = Shape { frames: least + 8, ..SMALL }.options().buffer_pool_size_max(ByteSize::kib(4 * 200));
-            let db = open(&disk, WAYS_TO_FREE[way](options.durability(Durability::None)));
+            let db = open(&disk, options.durability(Durability::None).classic(WAYS_TO_FREE[way]));
             let tree = db.create_tree("t").expect("created");
             let clients: Vec<_> = (0..3u32)
                 .map(|client| {

@@ -18,7 +18,8 @@ fn killed(shape: Shape, seed: u64) -> (Image, Rows) {
     let disk = SimulatedDisk::new();
     let mut rows = Rows::new();
     run(seed, || {
-        let options = Options::new().page_size(ByteSize::kib(4)).page_store(shape.store).doublewrite(shape.doublewrite);
+        let options = Options::new().page_size(ByteSize::kib(4)).page_store(shape.store);
+        let options = options.classic(|classic| classic.doublewrite(shape.doublewrite));
         let options = options.buffer_pool_size(ByteSize::mib(8)).redo_capacity(ByteSize::mib(16));
         let db = Db::open_on(Arc::new(disk.clone()), options).expect("opened");
         let tree = db.create_tree("t").expect("created");

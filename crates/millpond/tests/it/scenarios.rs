@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
+use millpond::classic::EmptyFreeListAlgorithm;
 use millpond::simulation::{Image, ServiceTime, SimulatedDisk, Unsynced, run, sleep_ns, spawn};
-use millpond::{ByteSize, Db, Durability, EmptyFreeListAlgorithm, Error, Options, PageStoreKind, Tree, WriteBatch};
+use millpond::{ByteSize, Db, Durability, Error, Options, PageStoreKind, Tree, WriteBatch};
 
 use crate::crash_matrix::{modes, stride};
 use crate::support::{

@@ -7,10 +7,9 @@ use std::os::unix::net::{UnixDatagram, UnixListener, UnixStream};
 use std::path::Path;
 use std::sync::Arc;
 
+use millpond::classic::{AdaptiveFlushingMethod, EmptyFreeListAlgorithm};
 use millpond::simulation::{SimulatedDisk, Unsynced, run, sleep_ns, spawn};
-use millpond::{
-    AdaptiveFlushingMethod, ByteSize, Db, Durability, EmptyFreeListAlgorithm, Error, Inspector, MetricValue, Options,
-};
+use millpond::{ByteSize, Db, Durability, Error, Inspector, MetricValue, Options};
 
 use crate::pool::{put_loosely, scattered, scattered_rows};
 use crate::support::{IN_PLACE, SLOW, SMALL, Shape, disk_of, open, small_options};

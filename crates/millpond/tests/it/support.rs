@@ -3,12 +3,12 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use millpond::simulation::{Image, ServiceTime, SimulatedDisk, sleep_ns};
-use millpond::{
-    AdaptiveFlushingMethod, ByteSize, CheckOptions, CheckReport, Db, DirtyTracking, Doublewrite,
-    EmptyFreeListAlgorithm, Error, FlushNeighbors, LogRecentClosed, Options, PageReplacement, PageStoreKind, Profile,
-    check_on,
+use millpond::classic::{
+    AdaptiveFlushingMethod, ClassicOptions, DirtyTracking, Doublewrite, EmptyFreeListAlgorithm, FlushNeighbors,
+    LogRecentClosed, PageReplacement, Profile,
 };
+use millpond::simulation::{Image, ServiceTime, SimulatedDisk, sleep_ns};
+use millpond::{ByteSize, CheckOptions, CheckReport, Db, Error, Options, PageStoreKind, check_on};
 
 /// The contents of a database, by tree or table and key.
 pub(crate) type Contents = BTreeMap<String, BTreeMap<Vec<u8>, Vec<u8>>>;
@@ -86,39 +86,36 @@ impl Shape {
             }
             _ => DirtyTracking::FlushList,
         };
+        let small_window = |classic: ClassicOptions| match self.recent_closed {
+            LogRecentClosed::None => classic,
+            _ => classic.log_recent_closed_size(ByteSize::kib(4)),
+        };
         if self.profile != Profile::Millpond {
             let size = ByteSize::kib(self.page_kib * self.frames);
             let options = Options::new().profile(self.profile).create(false).buffer_pool_size(size);
-            let options = options.buffer_pool_instances(self.instances);
-            return match self.recent_closed {
-                LogRecentClosed::None => options,
-                _ => options.log_recent_closed_size(ByteSize::kib(4)),
-            };
+            return options.classic(|classic| small_window(classic.buffer_pool_instances(self.instances)));
         }
-        let options = match self.recent_closed {
-            LogRecentClosed::None => Options::new(),
-            how => Options::new().log_recent_closed(how).log_recent_closed_size(ByteSize::kib(4)),
-        };
-        options
-            .create(false)
-            .buffer_pool_size(ByteSize::kib(self.page_kib * self.frames))
-            .empty_free_list_algorithm(self.empty)
-            .adaptive_flushing_method(self.flushing)
-            .flush_neighbors(self.neighbors)
-            .log_writer_threads(self.pipeline)
-            .buffer_pool_instances(self.instances)
-            .dirty_tracking(tracking)
-            .doublewrite(self.doublewrite)
+        let size = ByteSize::kib(self.page_kib * self.frames);
+        Options::new().create(false).buffer_pool_size(size).classic(|classic| {
+            small_window(classic.log_recent_closed(self.recent_closed))
+                .empty_free_list_algorithm(self.empty)
+                .adaptive_flushing_method(self.flushing)
+                .flush_neighbors(self.neighbors)
+                .log_writer_threads(self.pipeline)
+                .buffer_pool_instances(self.instances)
+                .dirty_tracking(tracking)
+                .doublewrite(self.doublewrite)
+        })
     }
 }
 
 /// The default, and each of the classic ways to free frames; for a pool of at least 100 frames.
-pub(crate) const WAYS_TO_FREE: [fn(Options) -> Options; 4] = [
-    |options| options,
-    |options| options.page_replacement(PageReplacement::MidpointLru),
-    |options| options.empty_free_list_algorithm(EmptyFreeListAlgorithm::Legacy).buffer_pool_instances(2),
-    |options| {
-        options.empty_free_list_algorithm(EmptyFreeListAlgorithm::Backoff).buffer_pool_instances(3).free_list_target(4)
+pub(crate) const WAYS_TO_FREE: [fn(ClassicOptions) -> ClassicOptions; 4] = [
+    |classic| classic,
+    |classic| classic.page_replacement(PageReplacement::MidpointLru),
+    |classic| classic.empty_free_list_algorithm(EmptyFreeListAlgorithm::Legacy).buffer_pool_instances(2),
+    |classic| {
+        classic.empty_free_list_algorithm(EmptyFreeListAlgorithm::Backoff).buffer_pool_instances(3).free_list_target(4)
     },
 ];
 
