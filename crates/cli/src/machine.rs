@@ -4,7 +4,7 @@
 use std::fs;
 use std::path::Path;
 
-use millpond::Cpus;
+use millpond::metrics::Cpus;
 use rustix::fs::{Dev, major, minor, stat};
 use serde::Serialize;
 

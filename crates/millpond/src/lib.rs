@@ -67,24 +67,15 @@ mod write;
 
 pub use api::database::Db;
 pub use api::index::{Index, IndexRows, IndexScan};
-pub use api::loads::BulkLoad;
-pub use api::loads::TableBulkLoad;
+pub use api::loads::{BulkLoad, TableBulkLoad};
 pub use api::table::{Modify, Table};
 pub use api::tree::Tree;
-pub use base::cpus::Cpus;
 pub use base::error::{Action, Error, Failure, Result};
 pub use base::row_error::RowError;
-pub use base::stall::{LatchWait, Stall};
-pub use base::waits::{WaitClass, WaitSummary, WaitTimes};
 pub use btree::scan::{OwnedRow, RowRef};
 pub use bytesize::ByteSize;
 pub use io::batch::IoEngine;
-pub use io::device::{Device, Files, ReadPiece, WritePiece};
 pub use io::directory::GroupAccess;
-pub use io::slow::SlowFiles;
-pub use io::speed::{Slower, Speed};
-pub use observe::metrics::{METRICS, Metric, MetricKind, MetricValue};
-pub use observe::stats::Stats;
 pub use options::durability::Durability;
 pub use options::table::OptionInfo;
 pub use options::{Options, PageStoreKind};
@@ -92,10 +83,6 @@ pub use read::scan::Scan;
 pub use schema::definition::{Field, TableDefinition};
 pub use schema::key;
 pub use schema::key_range::{KeyRange, Prefix};
-pub use tools::check::{CheckOptions, check, check_on};
-pub use tools::check_report::CheckReport;
-pub use tools::inspect::{Figure, Inspector, Lines};
-pub use tools::rebuild::{RebuildOptions, RebuildReport, rebuild, rebuild_on};
 pub use write::batch::{BatchTarget, WriteBatch};
 
 /// The policies of InnoDB, MySQL and Percona Server, which reproduce the stalls known from them: off by default, and
@@ -111,6 +98,30 @@ pub mod classic {
     pub use crate::redo::log_spin::LogSpin;
     pub use crate::redo::recent_closed::LogRecentClosed;
     pub use crate::store::doublewrite::Doublewrite;
+}
+
+/// A closed database looked at, checked and rebuilt.
+pub mod inspect {
+    pub use crate::tools::check::{CheckOptions, check, check_on};
+    pub use crate::tools::check_report::CheckReport;
+    pub use crate::tools::inspect::{Figure, Inspector, Lines};
+    pub use crate::tools::rebuild::{RebuildOptions, RebuildReport, rebuild, rebuild_on};
+}
+
+/// The engine's figures: counters, waits, slow operations.
+pub mod metrics {
+    pub use crate::base::cpus::Cpus;
+    pub use crate::base::stall::{LatchWait, Stall};
+    pub use crate::base::waits::{WaitClass, WaitSummary, WaitTimes};
+    pub use crate::observe::metrics::{METRICS, Metric, MetricKind, MetricValue};
+    pub use crate::observe::stats::Stats;
+}
+
+/// Other devices than files: a slow one, or the caller's own.
+pub mod lab {
+    pub use crate::io::device::{Device, Files, ReadPiece, WritePiece};
+    pub use crate::io::slow::SlowFiles;
+    pub use crate::io::speed::{Slower, Speed};
 }
 
 /// The examples of README and documents are tests.

@@ -4,9 +4,9 @@ use std::io::{Read, Write};
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 
+use millpond::inspect::{CheckOptions, check};
 use millpond::{
-    ByteSize, CheckOptions, Db, Durability, Error, Field, IoEngine, Modify, Options, Table, TableDefinition, Tree,
-    WriteBatch, check,
+    ByteSize, Db, Durability, Error, Field, IoEngine, Modify, Options, Table, TableDefinition, Tree, WriteBatch,
 };
 
 /// One test forks at a time: a child has the other tests' databases open, too.
@@ -162,7 +162,7 @@ fn forked_child_is_refused_each_call_and_changes_nothing() {
                 }
             }
             drop(calls);
-            let (stats, none) = (format!("{:?}", db.stats()), format!("{:?}", millpond::Stats::default()));
+            let (stats, none) = (format!("{:?}", db.stats()), format!("{:?}", millpond::metrics::Stats::default()));
             if stats != none || !db.waits().is_empty() || !db.metrics().is_empty() {
                 writeln!(out, "a read finds something").expect("said");
             }

@@ -10,7 +10,8 @@ use std::process::{Command, ExitCode, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use millpond::{ByteSize, Db, Durability, Error, Options, Stats, WriteBatch};
+use millpond::metrics::Stats;
+use millpond::{ByteSize, Db, Durability, Error, Options, WriteBatch};
 
 /// Bytes of a row's value: three rows fit in a page.
 const VALUE: usize = 4000;

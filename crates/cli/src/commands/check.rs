@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::path::PathBuf;
 
 use clap::Args;
-use millpond::{CheckOptions, CheckReport};
+use millpond::inspect::{CheckOptions, CheckReport};
 
 use crate::engine_args::CachedArg;
 use crate::exit::{Answer, Failure, describe};
@@ -30,7 +30,7 @@ pub(crate) fn run(args: &CheckArgs) -> Result<Answer, Failure> {
     let mut options = CheckOptions::default();
     options.cached = args.cached.0;
     let progress = Progress::working("checking");
-    let checked = millpond::check(&args.dir, options);
+    let checked = millpond::inspect::check(&args.dir, options);
     progress.finish();
     match checked {
         Ok(report) => {

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
-use millpond::Inspector;
+use millpond::inspect::Inspector;
 
 use crate::engine_args::CachedArg;
 use crate::exit::{Answer, Failure};

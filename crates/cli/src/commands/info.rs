@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::path::PathBuf;
 
 use clap::Args;
-use millpond::Inspector;
+use millpond::inspect::Inspector;
 
 use crate::engine_args::CachedArg;
 use crate::exit::{Answer, Failure};

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::path::PathBuf;
 
 use clap::Args;
-use millpond::{RebuildOptions, RebuildReport};
+use millpond::inspect::{RebuildOptions, RebuildReport};
 
 use crate::engine_args::CachedArg;
 use crate::exit::{Answer, Failure};
@@ -46,7 +46,7 @@ pub(crate) fn run(args: &RebuildArgs) -> Result<Answer, Failure> {
     options.cached = args.cached.0;
     options.force = args.force;
     let progress = Progress::working("rebuilding");
-    let report = millpond::rebuild(&args.dir, &options);
+    let report = millpond::inspect::rebuild(&args.dir, &options);
     progress.finish();
     let report = report?;
     print(&text(&args.dir.display().to_string(), &report))?;

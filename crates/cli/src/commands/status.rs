@@ -6,7 +6,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
-use millpond::{Error, Figure, Inspector};
+use millpond::Error;
+use millpond::inspect::{Figure, Inspector};
 use serde_json::Value;
 
 use super::top::Source;

@@ -51,9 +51,10 @@ impl Db {
     /// Creates a tree like [`bulk_load`](Self::bulk_load), from rows in any order. No two rows may have the same key.
     ///
     /// The load sorts the rows first. It does so in memory of a quarter of the buffer pool's size (256 KiB to 64 MiB of
-    /// rows, and some MiB more while it writes), which [`Stats::memory_budget`](crate::Stats::memory_budget) does not
-    /// include. Rows that exceed it go to temporary files in the database's directory. Values longer than a quarter of
-    /// a page are not sorted: they go to their pages at once. Errors about the order of keys number rows as sorted.
+    /// rows, and some MiB more while it writes), which [`Stats::memory_budget`](crate::metrics::Stats::memory_budget)
+    /// does not include. Rows that exceed it go to temporary files in the database's directory. Values longer than a
+    /// quarter of a page are not sorted: they go to their pages at once. Errors about the order of keys number rows as
+    /// sorted.
     ///
     /// # Errors
     /// Those of [`bulk_load`](Self::bulk_load).
@@ -87,8 +88,9 @@ impl Db {
     /// Rows are written as by [`bulk_load`](Self::bulk_load), then the entries of one index after the other. Until then
     /// the load sorts the entries, as [`bulk_load_unsorted`](Self::bulk_load_unsorted) sorts rows. The indexes share
     /// memory of a quarter of the buffer pool's size (256 KiB to 64 MiB of entries, or 128 KiB for each index if that
-    /// is more, and some MiB while the load writes), which [`Stats::memory_budget`](crate::Stats::memory_budget) does
-    /// not include. Entries that exceed it go to temporary files. May wait wherever `bulk_load` may.
+    /// is more, and some MiB while the load writes), which
+    /// [`Stats::memory_budget`](crate::metrics::Stats::memory_budget) does not include. Entries that exceed it go to
+    /// temporary files. May wait wherever `bulk_load` may.
     ///
     /// # Errors
     /// Those of [`begin_bulk_load_table`](Self::begin_bulk_load_table), [`TableBulkLoad::push`] and

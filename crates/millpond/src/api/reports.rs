@@ -20,8 +20,8 @@ impl Db {
         }
     }
 
-    /// Time since the database was opened, on the clock of [`Stall::ended`](crate::Stall::ended): the difference of the
-    /// two tells how long ago a stall ended.
+    /// Time since the database was opened, on the clock of [`Stall::ended`](crate::metrics::Stall::ended). The
+    /// difference of the two tells how long ago a stall ended.
     pub fn since_open(&self) -> Duration {
         Duration::from_nanos(clock::coarse_ns().saturating_sub(self.engine().waits.opened_ns))
     }

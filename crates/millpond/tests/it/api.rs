@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
+use millpond::inspect::check;
 use millpond::simulation::{SimulatedDisk, run};
-use millpond::{ByteSize, Db, Durability, Error, Options, PageStoreKind, WriteBatch, check};
+use millpond::{ByteSize, Db, Durability, Error, Options, PageStoreKind, WriteBatch};
 
 use crate::support::{SMALL, Shape, small_options};
 
@@ -35,8 +36,8 @@ fn trees_are_created_listed_opened_and_dropped() {
     assert_eq!((report.trees, report.superblocks), (3, 2));
 }
 
-fn cached_check() -> millpond::CheckOptions {
-    let mut options = millpond::CheckOptions::default();
+fn cached_check() -> millpond::inspect::CheckOptions {
+    let mut options = millpond::inspect::CheckOptions::default();
     options.cached = true;
     options
 }
@@ -285,7 +286,7 @@ fn every_page_size_and_store_keeps_rows_through_eviction() {
             };
             let refused = Db::open(dir.path(), shape.reopen_options().cached(true).page_store(other));
             assert!(matches!(refused, Err(Error::InvalidOptions(text)) if text.contains("page_store")));
-            let mut options = millpond::CheckOptions::default();
+            let mut options = millpond::inspect::CheckOptions::default();
             options.cached = true;
             let report = check(dir.path(), options).expect("checked");
             assert_eq!(report.problems, Vec::<String>::new(), "{shape:?}");

@@ -4,10 +4,9 @@ use std::io::ErrorKind;
 use std::sync::Arc;
 
 use millpond::classic::EmptyFreeListAlgorithm;
+use millpond::inspect::{CheckOptions, Inspector, RebuildOptions, check, check_on, rebuild_on};
 use millpond::simulation::{Image, SimulatedDisk, Unsynced, run};
-use millpond::{
-    Action, ByteSize, CheckOptions, Db, Error, Inspector, Options, RebuildOptions, check, check_on, rebuild_on,
-};
+use millpond::{Action, ByteSize, Db, Error, Options};
 
 use crate::crash_matrix::stride;
 use crate::support::{

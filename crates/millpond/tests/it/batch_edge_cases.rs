@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use millpond::inspect::{CheckOptions, check_on};
 use millpond::simulation::{Image, SimulatedDisk, run, sleep_ns, spawn};
-use millpond::{ByteSize, CheckOptions, Db, Durability, Error, Tree, WriteBatch, check_on};
+use millpond::{ByteSize, Db, Durability, Error, Tree, WriteBatch};
 
 use crate::support::{SLOW, contents, disk_of, open, reopen_options, small_options};
 

@@ -9,8 +9,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use millpond::inspect::{CheckOptions, check_on};
 use millpond::simulation::{Image, SimulatedDisk, Unsynced, run};
-use millpond::{ByteSize, CheckOptions, Db, Durability, PageStoreKind, WriteBatch, check_on};
+use millpond::{ByteSize, Db, Durability, PageStoreKind, WriteBatch};
 
 use crate::format_reader::{Duty, Region, regions};
 use crate::support::{Contents, contents, disk_of, recover, reopen_options, small_options};

@@ -4,8 +4,9 @@ use std::cell::RefCell;
 use std::time::Duration;
 
 use millpond::classic::{AdaptiveFlushingMethod, Doublewrite, EmptyFreeListAlgorithm, FlushNeighbors};
+use millpond::metrics::{Stall, Stats, WaitClass, WaitSummary};
 use millpond::simulation::{ServiceTime, SimulatedDisk, now_ns, run, sleep_ns, spawn};
-use millpond::{ByteSize, Db, Stall, Stats, WaitClass, WaitSummary, WriteBatch};
+use millpond::{ByteSize, Db, WriteBatch};
 
 use crate::classic_pool::share;
 use crate::pace::{OVERLOAD_NS, at_work_with};

@@ -4,8 +4,9 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use millpond::classic::{ClassicOptions, DirtyTracking, LogRecentClosed, LogSpin};
+use millpond::metrics::{LatchWait, MetricValue, Stall, Stats, WaitClass};
 use millpond::simulation::{ServiceTime, SimulatedDisk, Unsynced, now_ns, run, sleep_ns, spawn};
-use millpond::{ByteSize, Db, Durability, LatchWait, MetricValue, Options, Stall, Stats, WaitClass, WriteBatch};
+use millpond::{ByteSize, Db, Durability, Options, WriteBatch};
 
 use crate::pool::put_loosely;
 use crate::support::{SMALL, Shape, open, recover, sound};

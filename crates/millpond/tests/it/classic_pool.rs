@@ -4,8 +4,9 @@ use std::panic::AssertUnwindSafe;
 use std::time::Duration;
 
 use millpond::classic::{AdaptiveFlushingMethod, DirtyTracking, EmptyFreeListAlgorithm};
+use millpond::metrics::{Stall, Stats, WaitClass};
 use millpond::simulation::{ServiceTime, SimulatedDisk, now_ns, run, sleep_ns, spawn};
-use millpond::{ByteSize, Db, Durability, Options, Stall, Stats, Tree, WaitClass, WriteBatch};
+use millpond::{ByteSize, Db, Durability, Options, Tree, WriteBatch};
 
 use crate::pool::scattered;
 use crate::support::open;

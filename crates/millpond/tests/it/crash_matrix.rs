@@ -11,8 +11,9 @@ use std::sync::{Arc, Mutex};
 use millpond::classic::{
     AdaptiveFlushingMethod, Doublewrite, EmptyFreeListAlgorithm, FlushNeighbors, LogRecentClosed, Profile,
 };
+use millpond::metrics::Stats;
 use millpond::simulation::{History, Image, ServiceTime, SimulatedDisk, Trace, Unsynced, run, sleep_ns, spawn};
-use millpond::{ByteSize, Db, Durability, Error, Options, PageStoreKind, Stats, Tree, WriteBatch};
+use millpond::{ByteSize, Db, Durability, Error, Options, PageStoreKind, Tree, WriteBatch};
 use rand::{RngExt, SeedableRng};
 
 use crate::support::{

@@ -6,7 +6,8 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
-use millpond::{ByteSize, CheckOptions, Db, Error, GroupAccess, Inspector, Options, check};
+use millpond::inspect::{CheckOptions, Inspector, check};
+use millpond::{ByteSize, Db, Error, GroupAccess, Options};
 use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, Signal, pidfd_getfd, pidfd_open};
 
 fn options() -> Options {

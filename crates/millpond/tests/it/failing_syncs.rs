@@ -6,8 +6,9 @@ use std::io;
 use std::sync::{Arc, Mutex};
 
 use millpond::classic::EmptyFreeListAlgorithm;
+use millpond::lab::{Device, Files};
 use millpond::simulation::{Image, ServiceTime, SimulatedDisk, run, sleep_ns, spawn};
-use millpond::{Db, Device, Durability, Files, Tree, WriteBatch};
+use millpond::{Db, Durability, Tree, WriteBatch};
 
 use crate::support::{IN_PLACE, SMALL, Shape, THREADED, TWICE, disk_of, recover_shaped};
 

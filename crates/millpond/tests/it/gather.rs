@@ -3,8 +3,9 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
+use millpond::metrics::WaitClass;
 use millpond::simulation::{ServiceTime, SimulatedDisk, run, sleep_ns, spawn};
-use millpond::{ByteSize, Db, Durability, Tree, WaitClass, WriteBatch};
+use millpond::{ByteSize, Db, Durability, Tree, WriteBatch};
 
 use crate::pool::{put_loosely, scattered, scattered_rows};
 use crate::support::{SMALL, open, reopen_options};

@@ -14,8 +14,9 @@ use std::sync::Arc;
 use flate2::Compression;
 use flate2::read::GzDecoder;
 use flate2::write::GzEncoder;
+use millpond::inspect::{RebuildOptions, rebuild_on};
 use millpond::simulation::{Image, SimulatedDisk, Unsynced, run, sleep_ns, spawn};
-use millpond::{Db, Field, PageStoreKind, RebuildOptions, TableDefinition, WriteBatch, rebuild_on};
+use millpond::{Db, Field, PageStoreKind, TableDefinition, WriteBatch};
 
 use crate::support::{Contents, SLOW, SMALL, Shape, contents, disk_of, open, settle, sound};
 

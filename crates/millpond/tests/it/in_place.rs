@@ -4,8 +4,9 @@ use std::io;
 use std::sync::{Arc, Mutex};
 
 use millpond::classic::Doublewrite;
+use millpond::lab::{Device, Files};
 use millpond::simulation::{Image, ServiceTime, SimulatedDisk, Unsynced, run};
-use millpond::{ByteSize, Db, Device, Durability, Error, Files, WriteBatch};
+use millpond::{ByteSize, Db, Durability, Error, WriteBatch};
 
 use crate::crash_matrix::stride;
 use crate::pool::{put_loosely, scattered, scattered_rows};

@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
+use millpond::inspect::{CheckOptions, Inspector, check_on};
 use millpond::simulation::{Image, SimulatedDisk, Unsynced, run};
-use millpond::{CheckOptions, Db, Error, Field, Inspector, TableDefinition, check_on};
+use millpond::{Db, Error, Field, TableDefinition};
 use rand::{RngExt, SeedableRng};
 
 use crate::support::{disk_of, reopen_options, small_options};
@@ -31,7 +32,7 @@ fn crashed() -> Image {
     image
 }
 
-fn text(dump: impl FnOnce(&Inspector, millpond::Lines<'_>) -> Result<(), Error>, image: &Image) -> String {
+fn text(dump: impl FnOnce(&Inspector, millpond::inspect::Lines<'_>) -> Result<(), Error>, image: &Image) -> String {
     let mut text = String::new();
     let ended = dump(&Inspector::on(Arc::new(disk_of(image.clone()))), &mut |line| {
         text.push_str(line);

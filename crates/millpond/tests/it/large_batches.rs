@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
+use millpond::metrics::WaitClass;
 use millpond::simulation::{Image, ServiceTime, SimulatedDisk, Unsynced, run, sleep_ns, spawn};
-use millpond::{ByteSize, Db, Durability, Error, Tree, WaitClass, WriteBatch};
+use millpond::{ByteSize, Db, Durability, Error, Tree, WriteBatch};
 use rand::{RngExt, SeedableRng};
 
 use crate::crash_matrix::stride;

@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 use std::sync::Mutex;
 
+use millpond::metrics::Stats;
 use millpond::simulation::{History, Image, ServiceTime, SimulatedDisk, Unsynced, run, sleep_ns, spawn};
-use millpond::{ByteSize, Db, Durability, Error, PageStoreKind, Stats, WriteBatch};
+use millpond::{ByteSize, Db, Durability, Error, PageStoreKind, WriteBatch};
 
 use crate::rebuild::{LOSSES, rebuild};
 use crate::support::{SMALL, Shape, disk_of, open, recover, recover_shaped, reopen_options, small_options};

@@ -5,8 +5,9 @@ use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use millpond::lab::{Device, Files};
 use millpond::simulation::{Image, SimulatedDisk, Unsynced, run, sleep_ns, spawn};
-use millpond::{ByteSize, Db, Device, Error, Files, OptionInfo, Options, WriteBatch};
+use millpond::{ByteSize, Db, Error, OptionInfo, Options, WriteBatch};
 
 use crate::support::{disk_of, open, recover, reopen_options, small_options};
 

@@ -2,8 +2,9 @@
 
 use std::collections::BTreeMap;
 
+use millpond::inspect::CheckOptions;
 use millpond::simulation::{SimulatedDisk, Unsynced, run, sleep_ns, spawn};
-use millpond::{ByteSize, CheckOptions, Db, Durability, Error, Field, Options, TableDefinition, Tree, WriteBatch};
+use millpond::{ByteSize, Db, Durability, Error, Field, Options, TableDefinition, Tree, WriteBatch};
 use rand::{RngExt, SeedableRng};
 
 use crate::crash_matrix::stride;
@@ -330,6 +331,6 @@ fn a_value_may_be_larger_than_the_pool() {
     assert_eq!(tree.get(b"long").expect("read"), Some(b"short".to_vec()));
     drop(tree);
     db.close().expect("closed");
-    let report = millpond::check(directory.path(), CheckOptions::default()).expect("checked");
+    let report = millpond::inspect::check(directory.path(), CheckOptions::default()).expect("checked");
     assert_eq!(report.problems, Vec::<String>::new());
 }

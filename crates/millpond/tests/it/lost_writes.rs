@@ -8,8 +8,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use millpond::inspect::{CheckOptions, check_on};
 use millpond::simulation::{History, Image, SimulatedDisk, Unsynced, run};
-use millpond::{CheckOptions, Db, PageStoreKind, check_on};
+use millpond::{Db, PageStoreKind};
 
 use crate::crash_matrix::stride;
 use crate::rebuild_loss::older_and_next;

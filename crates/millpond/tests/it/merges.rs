@@ -93,7 +93,7 @@ fn tree_without_rows_shrinks_to_its_root_and_frees_its_slots() {
                 db.checkpoint().expect("done");
                 let empty = db.stats();
                 assert!(empty.tree_pages_freed > full.tree_pages_freed + 100, "{empty:?}");
-                let used = |stats: &millpond::Stats| stats.data_slots_total - stats.data_slots_free;
+                let used = |stats: &millpond::metrics::Stats| stats.data_slots_total - stats.data_slots_free;
                 // The root of the catalog, and that of the tree.
                 assert_eq!(used(&empty) - empty.undo_pages, 2, "round {round}: {} were used", used(&full));
             }

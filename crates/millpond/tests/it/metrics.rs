@@ -9,8 +9,9 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use millpond::classic::{AdaptiveFlushingMethod, Doublewrite, EmptyFreeListAlgorithm, FlushNeighbors, LogRecentClosed};
+use millpond::metrics::{METRICS, MetricKind, MetricValue, WaitClass};
 use millpond::simulation::{Image, SimulatedDisk, Unsynced, run, sleep_ns, spawn};
-use millpond::{ByteSize, Db, Durability, Error, METRICS, MetricKind, MetricValue, Options, WaitClass, WriteBatch};
+use millpond::{ByteSize, Db, Durability, Error, Options, WriteBatch};
 
 use crate::pool::{put_loosely, scattered, scattered_rows};
 use crate::support::{IN_PLACE, SLOW, SMALL, Shape, disk_of, open, reopen_options, settle, small_options};
@@ -56,7 +57,7 @@ fn the_document_is_the_table() {
 fn every_field_of_stats_and_class_of_waits_is_in_the_table_once() {
     let names: BTreeSet<&str> = METRICS.iter().map(|metric| metric.name).collect();
     assert_eq!(names.len(), METRICS.len(), "each once");
-    let stats = format!("{:?}", millpond::Stats::default());
+    let stats = format!("{:?}", millpond::metrics::Stats::default());
     let fields = stats.split([' ', '{', ',']).filter_map(|word| word.strip_suffix(':')).map(str::to_owned);
     let classes = WaitClass::ALL.map(|class| format!("wait_{}_us", class.name()));
     let cpus = ["cpu_n", "cpu_granted_pct", "cpu_used_us", "cpu_quota_periods", "cpu_throttled_periods"];

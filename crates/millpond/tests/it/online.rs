@@ -5,8 +5,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use millpond::classic::{AdaptiveFlushingMethod, DirtyTracking, EmptyFreeListAlgorithm, LogRecentClosed, Profile};
+use millpond::metrics::Stats;
 use millpond::simulation::{Image, ServiceTime, SimulatedDisk, now_ns, run, sleep_ns, spawn};
-use millpond::{ByteSize, Db, Durability, Error, OptionInfo, Options, Stats, Tree, WriteBatch};
+use millpond::{ByteSize, Db, Durability, Error, OptionInfo, Options, Tree, WriteBatch};
 use rand::{RngExt, SeedableRng};
 
 use crate::classic_flushing::cleaned_in;
@@ -593,9 +594,9 @@ fn real_threads_get_on_while_the_ways_to_free_frames_take_turns() {
         assert!(turns > 2, "{turns}");
     });
     db.close().expect("closed");
-    let mut options = millpond::CheckOptions::default();
+    let mut options = millpond::inspect::CheckOptions::default();
     options.cached = true;
-    assert_eq!(millpond::check(dir.path(), options).expect("checked").problems, Vec::<String>::new());
+    assert_eq!(millpond::inspect::check(dir.path(), options).expect("checked").problems, Vec::<String>::new());
 }
 
 /// Every option that can change with the policies of MySQL 8.0, each with two values or more.

@@ -5,8 +5,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use millpond::lab::{SlowFiles, Slower, Speed};
+use millpond::metrics::{Stats, WaitClass, WaitSummary};
 use millpond::simulation::{Image, ServiceTime, SimulatedDisk, Unsynced, now_ns, run, sleep_ns, spawn};
-use millpond::{ByteSize, Db, Options, SlowFiles, Slower, Speed, Stats, WaitClass, WaitSummary};
+use millpond::{ByteSize, Db, Options};
 
 use crate::pool::{put_loosely, scattered, scattered_rows};
 use crate::support::{SMALL, Shape, disk_of, open, reopen_options};

@@ -87,7 +87,7 @@ fn a_thousand_frames_serve_256_threads() {
             }
         });
         db.close().expect("closed");
-        let report = millpond::check(dir.path(), millpond::CheckOptions::default()).expect("checked");
+        let report = millpond::inspect::check(dir.path(), millpond::inspect::CheckOptions::default()).expect("checked");
         assert_eq!(report.problems, Vec::<String>::new());
     }
 }

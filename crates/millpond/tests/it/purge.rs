@@ -3,8 +3,9 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use millpond::metrics::WaitClass;
 use millpond::simulation::{Image, ServiceTime, SimulatedDisk, run, sleep_ns, spawn};
-use millpond::{ByteSize, Db, Durability, Tree, WaitClass, WriteBatch};
+use millpond::{ByteSize, Db, Durability, Tree, WriteBatch};
 use rand::{RngExt, SeedableRng};
 
 use crate::support::{SMALL, Shape, open, settle, sound};

@@ -2,8 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use millpond::metrics::WaitClass;
 use millpond::simulation::{ServiceTime, SimulatedDisk, now_ns, run, sleep_ns, spawn};
-use millpond::{ByteSize, Db, Durability, Error, Field, Options, Table, TableDefinition, WaitClass, WriteBatch};
+use millpond::{ByteSize, Db, Durability, Error, Field, Options, Table, TableDefinition, WriteBatch};
 
 use crate::support::{open, recover, small_options};
 

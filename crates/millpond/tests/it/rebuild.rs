@@ -4,8 +4,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use millpond::inspect::{RebuildOptions, RebuildReport, rebuild_on};
 use millpond::simulation::{History, Image, ServiceTime, SimulatedDisk, Unsynced, run};
-use millpond::{ByteSize, Db, Error, Options, PageStoreKind, RebuildOptions, RebuildReport, WriteBatch, rebuild_on};
+use millpond::{ByteSize, Db, Error, Options, PageStoreKind, WriteBatch};
 use rand::{RngExt, SeedableRng};
 
 use crate::support::{Contents, contents, disk_of, recover, reopen_options, small_options};

@@ -8,8 +8,10 @@ use std::path::Path;
 use std::sync::Arc;
 
 use millpond::classic::{AdaptiveFlushingMethod, EmptyFreeListAlgorithm};
+use millpond::inspect::Inspector;
+use millpond::metrics::MetricValue;
 use millpond::simulation::{SimulatedDisk, Unsynced, run, sleep_ns, spawn};
-use millpond::{ByteSize, Db, Durability, Error, Inspector, MetricValue, Options};
+use millpond::{ByteSize, Db, Durability, Error, Options};
 
 use crate::pool::{put_loosely, scattered, scattered_rows};
 use crate::support::{IN_PLACE, SLOW, SMALL, Shape, disk_of, open, small_options};
@@ -65,7 +67,7 @@ fn running_engine_tells_its_state_and_removes_its_socket() {
     );
     let json: serde_json::Value = serde_json::from_str(&ask(&socket, "json\n")).expect("an object");
     assert!(json["log_syncs"].as_u64() > Some(0) && json["wait_log_flush_us"]["buckets"]["10000000"].is_u64());
-    assert_eq!(json.as_object().expect("an object").len(), millpond::METRICS.len());
+    assert_eq!(json.as_object().expect("an object").len(), millpond::metrics::METRICS.len());
     assert_eq!(ask(&socket, "yaml\n"), "error: no format 'yaml': use text, prometheus or json\n");
     assert!(ask(&socket, &"x".repeat(40)).starts_with("error: no format 'xxx"));
     for request in ["GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n", "GET /metrics\n"] {

@@ -7,8 +7,9 @@ use millpond::classic::{
     AdaptiveFlushingMethod, ClassicOptions, DirtyTracking, Doublewrite, EmptyFreeListAlgorithm, FlushNeighbors,
     LogRecentClosed, PageReplacement, Profile,
 };
+use millpond::inspect::{CheckOptions, CheckReport, check_on};
 use millpond::simulation::{Image, ServiceTime, SimulatedDisk, sleep_ns};
-use millpond::{ByteSize, CheckOptions, CheckReport, Db, Error, Options, PageStoreKind, check_on};
+use millpond::{ByteSize, Db, Error, Options, PageStoreKind};
 
 /// The contents of a database, by tree or table and key.
 pub(crate) type Contents = BTreeMap<String, BTreeMap<Vec<u8>, Vec<u8>>>;

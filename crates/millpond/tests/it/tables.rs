@@ -4,11 +4,9 @@ use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::sync::Arc;
 
+use millpond::inspect::{CheckOptions, check_on};
 use millpond::simulation::{SimulatedDisk, run, spawn};
-use millpond::{
-    ByteSize, CheckOptions, Db, Durability, Error, Field, Modify, Options, Table, TableDefinition, Tree, WriteBatch,
-    check_on,
-};
+use millpond::{ByteSize, Db, Durability, Error, Field, Modify, Options, Table, TableDefinition, Tree, WriteBatch};
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 

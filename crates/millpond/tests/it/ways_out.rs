@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
+use millpond::inspect::{CheckOptions, check_on};
 use millpond::simulation::SimulatedDisk;
-use millpond::{CheckOptions, Error, Field, TableDefinition, check_on};
+use millpond::{Error, Field, TableDefinition};
 
 use crate::support::{disk_of, open};
 use crate::tables::options;

@@ -1,7 +1,10 @@
 //! Zones that are emptied: only if writes are the cost, without loss, and without hiding damage.
 
+use millpond::inspect::{CheckOptions, check_on};
+use millpond::lab::{SlowFiles, Speed};
+use millpond::metrics::Stats;
 use millpond::simulation::{Image, ServiceTime, SimulatedDisk, run, sleep_ns};
-use millpond::{ByteSize, CheckOptions, Db, Durability, Options, SlowFiles, Speed, Stats, Tree, WriteBatch, check_on};
+use millpond::{ByteSize, Db, Durability, Options, Tree, WriteBatch};
 use rand::{RngExt, SeedableRng};
 use std::sync::Arc;
 

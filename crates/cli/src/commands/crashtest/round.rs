@@ -9,7 +9,8 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use millpond::{CheckOptions, Db, Error, Options, Scan, Table, Tree};
+use millpond::inspect::CheckOptions;
+use millpond::{Db, Error, Options, Scan, Table, Tree};
 use rand::RngExt;
 
 use super::oracle::{Contents, InFlight, Oracle};
@@ -270,7 +271,7 @@ fn look(dir: &Path, options: Options) -> Result<Found, String> {
 
 /// Checks the closed database; returns the problems as the error.
 fn check(dir: &Path) -> Result<(), String> {
-    let report = millpond::check(dir, CheckOptions::default())
+    let report = millpond::inspect::check(dir, CheckOptions::default())
         .map_err(|error| format!("the database cannot be checked: {error}"))?;
     if report.problems.is_empty() { Ok(()) } else { Err(format!("check found: {}", report.problems.join("; "))) }
 }

@@ -13,7 +13,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use clap::Args;
-use millpond::{Db, MetricKind, MetricValue, OptionInfo, Options, Slower, Speed};
+use millpond::lab::{Slower, Speed};
+use millpond::metrics::{MetricKind, MetricValue};
+use millpond::{Db, OptionInfo, Options};
 use rustix::process::{Pid, Signal, getppid, set_parent_process_death_signal};
 use serde::{Deserialize, Serialize};
 use workload::adapters::millpond::Millpond;
@@ -366,7 +368,7 @@ fn load(engine: &Millpond, tables: Tables, stop: &AtomicBool) -> Result<(), Fail
 
 /// All numbers of the engine, each with whether it is a counter.
 fn numbers(db: &Db) -> BTreeMap<&'static str, (bool, u64)> {
-    let number = |(metric, value): (&'static millpond::Metric, MetricValue)| match value {
+    let number = |(metric, value): (&'static millpond::metrics::Metric, MetricValue)| match value {
         MetricValue::Number(number) => Some((metric.name, (metric.kind == MetricKind::Counter, number))),
         _ => None,
     };

@@ -297,7 +297,7 @@ pub(super) fn marked_up(text: &str) -> Markup {
 
 #[cfg(test)]
 mod tests {
-    use millpond::WaitClass;
+    use millpond::metrics::WaitClass;
 
     use super::*;
     use crate::commands::lab::experiments::EXPERIMENTS;
@@ -326,7 +326,7 @@ mod tests {
         let of_engine = GUIDES.iter().flat_map(|guide| guide.here.split('`').skip(1).step_by(2));
         for name in numbers.chain(of_engine) {
             let option = name.split('=').next().and_then(OptionInfo::find);
-            let is_metric = millpond::METRICS.iter().any(|metric| metric.name == name);
+            let is_metric = millpond::metrics::METRICS.iter().any(|metric| metric.name == name);
             assert!(is_metric || option.is_some() || parts.contains(&name), "{name}");
         }
     }

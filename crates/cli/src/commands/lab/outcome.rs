@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use millpond::Stall;
+use millpond::metrics::Stall;
 use serde::{Deserialize, Serialize};
 use workload::calm::Calm;
 use workload::driver::Finished;

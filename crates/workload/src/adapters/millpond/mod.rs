@@ -317,7 +317,7 @@ impl Instruments for Millpond {
 
     fn stall_times(&self) -> Vec<StallTime> {
         let (now, since_open) = (Instant::now(), self.db.since_open());
-        let time = |stall: &millpond::Stall| {
+        let time = |stall: &millpond::metrics::Stall| {
             let ago = since_open.saturating_sub(stall.ended);
             Some(StallTime { ended: now.checked_sub(ago)?, elapsed: stall.elapsed })
         };
@@ -345,7 +345,7 @@ fn page_len(options: &Options) -> u64 {
     told.and_then(|size| size.parse::<millpond::ByteSize>().ok()).map_or(DEFAULT, |size| size.as_u64())
 }
 
-fn slow_operation(stall: &millpond::Stall) -> SlowOperation {
+fn slow_operation(stall: &millpond::metrics::Stall) -> SlowOperation {
     SlowOperation {
         operation: stall.operation,
         elapsed_us: us(stall.elapsed),
@@ -360,12 +360,12 @@ fn slow_operation(stall: &millpond::Stall) -> SlowOperation {
     }
 }
 
-fn wait(wait: &millpond::WaitSummary) -> Wait {
+fn wait(wait: &millpond::metrics::WaitSummary) -> Wait {
     Wait { class: wait.class.name(), count: wait.count, total_us: us(wait.total), stalls: wait.stalls }
 }
 
 fn throttled_us(db: &Db) -> u64 {
-    db.waits().iter().find(|wait| wait.class == millpond::WaitClass::Throttle).map_or(0, |wait| us(wait.total))
+    db.waits().iter().find(|wait| wait.class == millpond::metrics::WaitClass::Throttle).map_or(0, |wait| us(wait.total))
 }
 
 fn us(time: Duration) -> u64 {

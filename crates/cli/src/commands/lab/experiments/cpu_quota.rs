@@ -37,7 +37,7 @@ fn light(time_s: u64) -> Phase {
 fn run(lab: &Lab) -> Result<Findings, Failure> {
     let common = ["cached=true", "buffer_pool_size=256MiB", "stall_threshold=20ms", "log_writer_threads=true"];
     let spinning = |how: &[&'static str]| [&common[..], how].concat();
-    let (cpus, has_groups) = (millpond::Cpus::read().affinity, Lab::has_quotas());
+    let (cpus, has_groups) = (millpond::metrics::Cpus::read().affinity, Lab::has_quotas());
     // The text's workaround: the mark for all CPUs, scaled by the share of CPUs that the quota grants.
     let mark = format!("log_spin_cpu_pct_hwm={:.0}", 50.0 * QUOTA as f64 / 100.0 / cpus);
     let mut lower = Arm::classic(LOWER, &spinning(&["log_spin=affinity"]));
