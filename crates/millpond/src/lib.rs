@@ -56,7 +56,6 @@ mod read;
 mod recovery;
 mod redo;
 mod schema;
-mod server;
 #[cfg(feature = "simulation")]
 pub mod simulation;
 mod store;

@@ -15,11 +15,11 @@ use crate::io::directory_lock::Access;
 use crate::io::lease::LeasedFiles;
 use crate::io::overlay::Overlay;
 use crate::open::create::{create, refuse_strangers, validate_new};
+use crate::open::endpoints::Endpoints;
 use crate::open::existing::{check_fixed, superblock_in};
 use crate::open::running::Running;
 use crate::open::start::open_existing;
 use crate::options::{Options, fitting_frames, needed_capacity, validate_reserve};
-use crate::server::endpoints::Endpoints;
 use crate::store::look::without_data_file;
 use crate::store::open::DATA_FILE;
 

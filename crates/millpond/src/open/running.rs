@@ -12,8 +12,8 @@ use crate::engine::Engine;
 use crate::engine::tree_state::Gate;
 use crate::load::sorter;
 use crate::observe::status::About;
+use crate::open::endpoints::Servers;
 use crate::redo::pipeline::Pipeline;
-use crate::server::status_server::StatusServer;
 use crate::store::superblock::Found;
 
 /// A database that is open, and its threads.
@@ -24,7 +24,7 @@ pub(crate) struct Running {
     /// The log's threads, those of the classic policies, and the one that makes files for a larger log.
     pub(crate) threads: Mutex<Option<Threads>>,
     pub(crate) about: About,
-    pub(crate) status: Mutex<Vec<StatusServer>>,
+    pub(crate) status: Mutex<Servers>,
     pub(crate) opened: Opened,
 }
 

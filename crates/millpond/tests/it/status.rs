@@ -29,6 +29,7 @@ fn ask(socket: &Path, request: &str) -> String {
 }
 
 #[test]
+#[cfg_attr(not(feature = "server"), ignore = "needs the feature 'server'")]
 fn a_running_engine_tells_how_it_is_doing_and_takes_its_socket_away() {
     let dir = tempfile::tempdir().expect("a directory");
     let socket = dir.path().join("status");
@@ -69,7 +70,7 @@ fn a_running_engine_tells_how_it_is_doing_and_takes_its_socket_away() {
     assert_eq!(json.as_object().expect("an object").len(), millpond::METRICS.len());
     assert_eq!(ask(&socket, "yaml\n"), "error: no format 'yaml': use text, prometheus or json\n");
     assert!(ask(&socket, &"x".repeat(40)).starts_with("error: no format 'xxx"));
-    for request in ["GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n", "GET /metrics\n"] {
+    for request in ["GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n", "GET /metrics HTTP/1.0\n"] {
         let answer = ask(&socket, request);
         let (head, body) = answer.split_once("\r\n\r\n").expect("a head and a body");
         assert!(head.starts_with("HTTP/1.1 200 OK\r\n") && body.contains("\nmillpond_log_syncs_total "), "{answer}");
@@ -277,6 +278,7 @@ fn reads_writes_of_the_log_and_syncs_that_the_device_holds_are_told_while_it_doe
 /// Some clients send nothing, some read nothing, some have gone: the others get answers, and the close waits for none
 /// of them.
 #[test]
+#[cfg_attr(not(feature = "server"), ignore = "needs the feature 'server'")]
 fn clients_that_are_silent_hold_up_neither_others_nor_the_close() {
     let dir = tempfile::tempdir().expect("a directory");
     let socket = dir.path().join("status");
@@ -304,6 +306,7 @@ fn ask_port(port: u16, request: &str) -> String {
 }
 
 #[test]
+#[cfg_attr(not(feature = "server"), ignore = "needs the feature 'server'")]
 fn prometheus_is_answered_on_a_port_of_this_machine_until_the_close() {
     let dir = tempfile::tempdir().expect("a directory");
     let taken = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("there is one");
@@ -345,6 +348,7 @@ fn prometheus_is_answered_on_a_port_of_this_machine_until_the_close() {
 }
 
 #[test]
+#[cfg_attr(not(feature = "server"), ignore = "needs the feature 'server'")]
 fn who_only_tries_whether_somebody_is_there_takes_no_look_from_others() {
     let dir = tempfile::tempdir().expect("a directory");
     let socket = dir.path().join("status");
@@ -359,6 +363,7 @@ fn who_only_tries_whether_somebody_is_there_takes_no_look_from_others() {
 }
 
 #[test]
+#[cfg_attr(not(feature = "server"), ignore = "needs the feature 'server'")]
 fn a_socket_that_cannot_be_made_is_refused_before_anything_is_created() {
     let dir = tempfile::tempdir().expect("a directory");
     let path = dir.path().join("db");
@@ -393,6 +398,7 @@ fn a_socket_that_cannot_be_made_is_refused_before_anything_is_created() {
 }
 
 #[test]
+#[cfg_attr(not(feature = "server"), ignore = "needs the feature 'server'")]
 fn a_socket_that_a_dead_process_left_is_replaced_and_anothers_is_left_alone() {
     let dir = tempfile::tempdir().expect("a directory");
     let socket = dir.path().join("status");

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 /// Bottom up: a module uses only those before it.
-const LAYERS: [&str; 24] = [
+const LAYERS: [&str; 23] = [
     "base",
     "pace",
     "io",
@@ -25,7 +25,6 @@ const LAYERS: [&str; 24] = [
     "background",
     "load",
     "observe",
-    "server",
     "open",
     "api",
     "tools",
