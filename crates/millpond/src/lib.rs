@@ -40,6 +40,7 @@ mod api;
 mod background;
 mod base;
 mod btree;
+mod core;
 mod ddl;
 mod engine;
 #[cfg(test)]

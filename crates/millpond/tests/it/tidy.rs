@@ -4,13 +4,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 /// Bottom up: a module uses only those before it.
-const LAYERS: [&str; 23] = [
+const LAYERS: [&str; 24] = [
     "base",
     "pace",
     "io",
     "redo",
     "store",
     "pool",
+    "core",
     "mtr",
     "btree",
     "txn",
