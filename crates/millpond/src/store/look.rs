@@ -3,12 +3,10 @@
 use std::cmp::Reverse;
 use std::sync::Arc;
 
-use super::directory::{self, DIRECTORY_FILES};
+use super::directory;
+use super::file_names::{DATA_FILE, DIRECTORY_FILES, MAP_FILE};
 use super::map::{MapEntry, PageMap, tag_of};
-use super::open::{
-    DATA_FILE, DATA_FILE_NEW, MAP_FILE, check_not_overwritten, is_beside_map, is_map_file, len_of, open_file,
-    read_map_pages,
-};
+use super::open::{check_not_overwritten, is_beside_map, len_of, open_file, read_map_pages};
 use super::superblock::{Found, SLOTS_START, Superblock};
 use crate::base::aligned::{AlignedBuf, aligned, to_usize};
 use crate::base::error::Error;
@@ -16,23 +14,6 @@ use crate::base::ids::{Lsn, PageId, SlotId};
 use crate::base::page::layout::{TREE_PAGE, find_damage, header, page_lsn};
 use crate::io::device::{Device, Files};
 use crate::redo::dirty_counts::DirtyCounts;
-use crate::redo::files::is_log_file;
-
-/// The error for a directory with these file names, but without a data file. The creation of a database makes the name
-/// of the new data file durable before it creates map files, and renames it last. So map files alone mean a database
-/// that lost its data file.
-pub(crate) fn without_data_file(place: &str, names: &[String]) -> Error {
-    let has = |wanted: &str| names.iter().any(|name| name == wanted);
-    if names.iter().any(|name| is_map_file(name)) && !has(DATA_FILE_NEW) {
-        let message = format!(
-            "'{place}' has the map files of a database and no '{DATA_FILE}': restore it, or the database from a backup"
-        );
-        return Error::Corruption(message.into());
-    }
-    let cut_short = has(DATA_FILE_NEW) || names.iter().any(|name| is_log_file(name));
-    let more = if cut_short { "; its creation was cut short: open it with `create` to make it" } else { "" };
-    Error::Format(format!("'{place}' is not a Millpond database: it has no file '{DATA_FILE}'{more}").into())
-}
 
 /// The contents of a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

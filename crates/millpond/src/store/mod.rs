@@ -32,6 +32,7 @@ pub(crate) mod copy_on_write;
 pub(crate) mod counters;
 pub(crate) mod directory;
 pub(crate) mod doublewrite;
+pub(crate) mod file_names;
 pub(crate) mod in_place;
 pub(crate) mod look;
 pub(crate) mod map;

@@ -9,9 +9,9 @@ use foldhash::fast::FixedState;
 use super::checkpoint::decode;
 use super::copy_on_write::CopyOnWrite;
 use super::counters::StoreCounters;
-use super::directory::{self, DIRECTORY_FILES};
+use super::directory;
+use super::file_names::{DATA_FILE, DATA_FILE_NEW, DIRECTORY_FILES, MAP_FILE, is_map_file, without_data_file};
 use super::in_place::InPlace;
-use super::look::without_data_file;
 use super::map::{MapEntry, MapPage, PageMap};
 use super::page_store::{MapRecord, PageStore, State};
 use super::placement::Placement;
@@ -25,13 +25,6 @@ use crate::base::sync::{self, Mutex, Rank, Turn};
 use crate::io::device::{Device, Files};
 use crate::redo::dirty_counts::DirtyCounts;
 
-/// The data file.
-pub(crate) const DATA_FILE: &str = "data.mpd";
-/// The data file while the database is being created.
-pub(crate) const DATA_FILE_NEW: &str = "data-new.mpd";
-/// The map file.
-pub(crate) const MAP_FILE: &str = "map.mpd";
-
 /// Bound for page ids given out whose format is not in the log: a few for each batch in progress.
 const IDS_IN_FLIGHT: u64 = 1 << 16;
 
@@ -43,11 +36,6 @@ const READERS_MAX: usize = 8;
 
 /// Map pages for which a further thread is worth its start.
 const PAGES_A_READER: usize = 512;
-
-/// Whether it is a file of the store, except the data file.
-pub(crate) fn is_map_file(name: &str) -> bool {
-    name == MAP_FILE || DIRECTORY_FILES.contains(&name)
-}
 
 pub(super) fn open_file(files: &dyn Files, name: &str) -> Result<Arc<dyn Device>, Error> {
     files.open(name).map_err(|e| {
