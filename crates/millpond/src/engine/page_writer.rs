@@ -28,7 +28,7 @@ use crate::core::Core;
 use crate::engine::flush_reason::FlushReason;
 use crate::pool::buffer_pool::Pool;
 use crate::pool::frame::Pin;
-use crate::store::page_store::{LOT_PAGES, WriteOp};
+use crate::store::lot::{LOT_PAGES, WriteOp};
 use crate::store::zones::{LiveImage, ZONE_BYTES};
 
 /// Writes lots of pages, with a buffer for their copies.

@@ -32,7 +32,7 @@
 
 use crate::io::directory_lock::LOCK_FILE;
 use crate::redo::files::is_log_file;
-use crate::store::file_names::{DATA_FILE, DATA_FILE_NEW, is_map_file, lost_its_data_file};
+use crate::store::files::{DATA_FILE, DATA_FILE_NEW, is_map_file, lost_its_data_file};
 
 /// The state of a directory, as the names of its files tell it.
 #[derive(Debug, PartialEq, Eq)]

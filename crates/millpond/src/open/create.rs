@@ -19,7 +19,7 @@ use crate::options::{
     DEFAULT_REDO_CAPACITY, Options, PageStoreKind, REDO_PAGES_MIN, invalid, mistake_of_reserve, needed_capacity,
 };
 use crate::redo::files::{Geometry, Lap, LogFiles, Ring, is_log_file};
-use crate::store::file_names::{DATA_FILE, DATA_FILE_NEW, is_map_file, without_data_file};
+use crate::store::files::{DATA_FILE, DATA_FILE_NEW, is_map_file, without_data_file};
 use crate::store::page_store::PageStore;
 use crate::store::superblock::{FEATURE_IN_PLACE, Superblock};
 

@@ -21,7 +21,7 @@ use crate::open::existing::{check_fixed, superblock_in};
 use crate::open::running::Running;
 use crate::open::start::open_existing;
 use crate::options::{Options, fitting_frames, needed_capacity, validate_reserve};
-use crate::store::file_names::{DATA_FILE, without_data_file};
+use crate::store::files::{DATA_FILE, without_data_file};
 
 /// Opens the directory of a database, and makes it if it does not exist and the options allow that.
 pub(crate) fn open_directory(path: &Path, options: &Options) -> Result<Directory, Error> {

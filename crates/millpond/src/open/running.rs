@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use crate::background::threads::Threads;
 use crate::base::error::Error;
 use crate::base::ids::SpaceId;
-use crate::base::sync::{self, JoinHandle, Mutex};
+use crate::base::sync::{JoinHandle, Mutex};
 use crate::base::waits::WaitClass;
 use crate::engine::Engine;
 use crate::engine::tree_state::Gate;
@@ -43,7 +43,7 @@ pub(crate) struct Opened {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        if sync::panicking() {
+        if std::thread::panicking() {
             // A checkpoint is no duty of a thread that is unwinding: the next open recovers.
             self.abandon("a thread that panicked dropped the database");
             return;

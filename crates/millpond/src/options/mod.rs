@@ -34,7 +34,7 @@ use crate::redo::log::{Log, MAP_RECORD_MAX};
 use crate::redo::log_spin::LogSpin;
 use crate::redo::recent_closed::LogRecentClosed;
 use crate::store::doublewrite::Doublewrite;
-use crate::store::page_store::{LOADED_MAX, LOT_PAGES};
+use crate::store::lot::{LOADED_MAX, LOT_PAGES};
 
 /// The way in which page images get to the device; fixed at creation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]

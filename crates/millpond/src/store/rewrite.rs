@@ -6,9 +6,8 @@ use std::sync::Arc;
 
 use super::checkpoint::encode;
 use super::directory;
-use super::file_names::{DATA_FILE, DIRECTORY_FILES, MAP_FILE};
+use super::files::{DATA_FILE, DIRECTORY_FILES, MAP_FILE, len_of, open_file};
 use super::map::{MapEntry, PageMap, tag_of};
-use super::open::{len_of, open_file};
 use super::page_store::PageStore;
 use super::space::PLACES_START;
 use super::superblock::{FEATURE_IN_PLACE, SLOTS_START, Superblock};

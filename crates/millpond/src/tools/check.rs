@@ -23,7 +23,7 @@ use crate::io::overlay::Overlay;
 use crate::options::Options;
 use crate::read::long_values;
 use crate::schema::catalog_entry::Entry;
-use crate::store::look::SlotContent;
+use crate::store::image::SlotContent;
 use crate::store::superblock::Found;
 use crate::tools::check_indexes::check_indexes;
 use crate::tools::check_report::CheckReport;

@@ -1,6 +1,9 @@
-//! The names of a store's files, and what the names in a directory tell without a data file.
+//! A store's files: their names, what the names in a directory tell without a data file, and their opening.
 
-use crate::base::error::Error;
+use std::sync::Arc;
+
+use crate::base::error::{Error, MEND_MAP};
+use crate::io::device::{Device, Files};
 use crate::redo::files::is_log_file;
 
 /// The data file.
@@ -39,4 +42,26 @@ pub(crate) fn without_data_file(place: &str, names: &[String]) -> Error {
     let cut_short = names.iter().any(|name| name == DATA_FILE_NEW || is_log_file(name));
     let more = if cut_short { "; its creation was cut short: open it with `create` to make it" } else { "" };
     Error::Format(format!("'{place}' is not a Millpond database: it has no file '{DATA_FILE}'{more}").into())
+}
+
+/// Opens a file that the store must have.
+pub(super) fn open_file(files: &dyn Files, name: &str) -> Result<Arc<dyn Device>, Error> {
+    files.open(name).map_err(|e| {
+        if e.kind() == std::io::ErrorKind::NotFound && name == DATA_FILE {
+            return match files.list() {
+                Ok(names) => without_data_file(&files.place(), &names),
+                Err(e) => Error::io(&format!("list '{}'", files.place()), e),
+            };
+        }
+        if e.kind() == std::io::ErrorKind::NotFound {
+            let message = format!("file '{name}' is missing in '{}': put it back, or {MEND_MAP}", files.place());
+            return Error::Corruption(message.into());
+        }
+        Error::io(&format!("open '{name}' in '{}'", files.place()), e)
+    })
+}
+
+/// The length of a file, in bytes.
+pub(super) fn len_of(file: &dyn Device) -> Result<u64, Error> {
+    file.len().map_err(|e| Error::io(&format!("look at '{}'", file.name()), e))
 }
