@@ -40,6 +40,7 @@ mod api;
 mod background;
 mod base;
 mod btree;
+mod core;
 mod ddl;
 mod engine;
 #[cfg(test)]
@@ -56,7 +57,6 @@ mod read;
 mod recovery;
 mod redo;
 mod schema;
-mod server;
 #[cfg(feature = "simulation")]
 pub mod simulation;
 mod store;

@@ -12,7 +12,7 @@ use crate::engine::page_writer::{Lot, Moved};
 use crate::pool::frame::Pin;
 use crate::pool::legacy::SinglePageFlush;
 use crate::pool::neighbors::FlushNeighbors;
-use crate::store::page_store::LOT_PAGES;
+use crate::store::lot::LOT_PAGES;
 
 /// The pool's way to write a page: the pool itself knows neither the log nor the page writers.
 pub(crate) struct SinglePage(pub(crate) Weak<Engine>);

@@ -43,7 +43,7 @@ use crate::engine::{CheckpointAnswer, Engine};
 use crate::pace::free_frames::FrameNeed;
 use crate::pace::shares::For;
 use crate::pool::frame::Pin;
-use crate::store::page_store::LOT_PAGES;
+use crate::store::lot::LOT_PAGES;
 
 /// Interval of the duties that no thread rings the bell for.
 const DUTIES_TICK_NS: u64 = 50_000_000;

@@ -7,7 +7,8 @@ use crate::background::threads::Threads;
 use crate::base::error::Error;
 use crate::engine::Engine;
 use crate::redo::log::Log;
-use crate::redo::pipeline::{Pipeline, Stage};
+use crate::redo::pipeline::Pipeline;
+use crate::redo::waiters::Stage;
 
 /// Starts `mp-log`, and the threads that the log's policies need.
 pub(crate) fn start(threads: &mut Threads, engine: &Arc<Engine>) -> Result<(), Error> {

@@ -13,7 +13,7 @@ use crate::engine::Engine;
 use crate::engine::flush_reason::FlushReason;
 use crate::pool::frame::Pin;
 use crate::pool::lru_manager::AdaptiveSleep;
-use crate::store::page_store::LOT_PAGES;
+use crate::store::lot::LOT_PAGES;
 
 const NS_PER_MS: u64 = 1_000_000;
 

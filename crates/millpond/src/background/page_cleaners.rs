@@ -21,7 +21,7 @@ use crate::pace::adaptive::Adaptive;
 use crate::pace::classic_flushing::{AdaptiveFlushingMethod, Flushing, Seen};
 use crate::pace::keep_average::KeepAverage;
 use crate::pace::sync_only::SyncOnly;
-use crate::store::page_store::LOT_PAGES;
+use crate::store::lot::LOT_PAGES;
 
 /// Most tries of a cleaner to write a lot, with a sync of all written images between two tries.
 const TRIES: usize = 8;

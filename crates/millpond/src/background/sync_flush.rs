@@ -13,7 +13,7 @@ use crate::engine::classic_flushing::ClassicFlushing;
 use crate::engine::flush_reason::FlushReason;
 use crate::pace::classic_flushing::AdaptiveFlushingMethod;
 use crate::pace::sync_only;
-use crate::store::page_store::LOT_PAGES;
+use crate::store::lot::LOT_PAGES;
 
 /// Most pages of an instance that one search collects before they are written.
 const BATCH: usize = 16 * LOT_PAGES;

@@ -13,9 +13,9 @@
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread::panicking;
 
 use super::rank::{MUTEXES, Rank};
-use super::sync;
 
 thread_local! {
     static LATCHES: Cell<u32> = const { Cell::new(0) };
@@ -48,7 +48,7 @@ pub(super) struct MutexHeld(Rank);
 impl MutexHeld {
     pub(super) fn new(rank: Rank) -> MutexHeld {
         RANKS.with(|held| {
-            debug_assert!(held.get() & rank.bit() == 0 || sync::panicking(), "RANK-1: {rank:?} is held twice");
+            debug_assert!(held.get() & rank.bit() == 0 || panicking(), "RANK-1: {rank:?} is held twice");
             held.set(held.get() | rank.bit());
         });
         MutexHeld(rank)
@@ -68,7 +68,7 @@ impl Drop for MutexHeld {
 
 fn broken(law: &str, held: u32) {
     VIOLATIONS.fetch_add(1, Ordering::Relaxed);
-    debug_assert!(sync::panicking(), "{law}: {held} held");
+    debug_assert!(panicking(), "{law}: {held} held");
 }
 
 /// Checks a thread that is about to wait for a mutex or turn (RANK-1). In debug builds only.
@@ -76,7 +76,7 @@ fn broken(law: &str, held: u32) {
 pub(super) fn check_rank(rank: Rank) {
     if cfg!(debug_assertions) {
         let held = RANKS.with(Cell::get) & !(rank.bit() - 1);
-        debug_assert!(held == 0 || sync::panicking(), "RANK-1: {rank:?} is waited for with {held:#b} held");
+        debug_assert!(held == 0 || panicking(), "RANK-1: {rank:?} is waited for with {held:#b} held");
     }
 }
 
@@ -86,7 +86,7 @@ pub(super) fn check_rank(rank: Rank) {
 pub(super) fn check_no_mutex(own: Option<Rank>) {
     if cfg!(debug_assertions) {
         let held = RANKS.with(Cell::get) & MUTEXES & !own.map_or(0, Rank::bit);
-        debug_assert!(held == 0 || sync::panicking(), "RANK-2: a thread waits with {held:#b} held");
+        debug_assert!(held == 0 || panicking(), "RANK-2: a thread waits with {held:#b} held");
     }
 }
 

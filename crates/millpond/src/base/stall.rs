@@ -4,7 +4,7 @@ use std::fmt;
 use std::time::Duration;
 
 use super::ids::{PageId, SpaceId};
-use super::waits::WaitClass;
+use super::wait_class::WaitClass;
 
 /// A slow operation, and how its time was spent.
 #[derive(Clone, Debug, PartialEq, Eq)]

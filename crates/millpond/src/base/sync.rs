@@ -10,13 +10,11 @@ use std::time::Duration;
 
 use super::clock;
 use super::cpus::{self, Cpus};
-use super::error::Error;
 use super::latch::Latch;
 use super::laws::{self, MutexHeld};
 pub(crate) use super::rank::Rank;
 #[cfg(feature = "simulation")]
 use super::scheduler;
-use super::waits::enter_background;
 
 #[cfg(feature = "simulation")]
 fn address<T: ?Sized>(of: &T) -> usize {
@@ -425,52 +423,6 @@ pub(crate) fn spawn<T: Send + 'static>(
     })
 }
 
-/// Runs `threads` pieces of work, each on a background thread; a single piece, on the caller's thread. Returns their
-/// results in order, or the first error. If the system cannot start all threads, the caller does the remaining pieces
-/// one by one. So no piece may wait for another.
-///
-/// # Errors
-/// An error of the work; a thread that panicked.
-pub(crate) fn in_parallel<T, W>(name: &str, threads: usize, work: impl Fn(usize) -> W) -> Result<Vec<T>, Error>
-where
-    T: Send + 'static,
-    W: FnOnce() -> Result<T, Error> + Send + 'static,
-{
-    if threads == 1 {
-        return work(0)().map(|result| vec![result]);
-    }
-    let start = |piece| {
-        let work = work(piece);
-        spawn(name, move || {
-            enter_background();
-            work()
-        })
-    };
-    started_or_here(name, threads, start, |piece| work(piece)())
-}
-
-/// As [`in_parallel`], but `start` starts a piece's thread, and `here` does a piece whose thread did not start.
-fn started_or_here<T>(
-    name: &str,
-    threads: usize,
-    start: impl Fn(usize) -> io::Result<JoinHandle<Result<T, Error>>>,
-    here: impl Fn(usize) -> Result<T, Error>,
-) -> Result<Vec<T>, Error> {
-    // All threads are started, then all are joined: none outlives this call.
-    let running: Vec<_> = (0..threads).map(start).collect();
-    let ended: Vec<_> = running
-        .into_iter()
-        .enumerate()
-        .map(|(piece, thread)| match thread {
-            Ok(thread) => {
-                thread.join().unwrap_or_else(|_| Err(Error::Bug(format!("a thread '{name}' panicked").into())))
-            }
-            Err(_) => here(piece),
-        })
-        .collect();
-    ended.into_iter().collect()
-}
-
 /// Runs `work` while `threads` idle threads exist: so the threads that `work` starts leave room for as many later ones.
 /// `None`: the system cannot start that many.
 pub(crate) fn beside_stand_ins<T>(threads: usize, work: impl FnOnce() -> T) -> Option<T> {
@@ -493,37 +445,4 @@ pub(crate) fn processors() -> usize {
         return 2;
     }
     cpus::threads(&Cpus::read())
-}
-
-/// Whether the thread is unwinding.
-pub(crate) fn panicking() -> bool {
-    std::thread::panicking()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn pieces_without_a_thread_are_done_by_the_caller() {
-        for can_start in [0, 1, 3] {
-            let start = |piece: usize| match piece < can_start {
-                true => spawn("piece", move || Ok(piece * 10)),
-                false => Err(io::ErrorKind::WouldBlock.into()),
-            };
-            let done = started_or_here("piece", 4, start, |piece| Ok(piece * 10 + 1)).expect("no error");
-            let expected: Vec<usize> = (0..4).map(|piece| piece * 10 + usize::from(piece >= can_start)).collect();
-            assert_eq!(done, expected);
-        }
-        let failed = started_or_here(
-            "piece",
-            2,
-            |_| Err(io::ErrorKind::WouldBlock.into()),
-            |piece| match piece {
-                0 => Ok(()),
-                _ => Err(Error::Bug("the second".into())),
-            },
-        );
-        assert!(failed.is_err());
-    }
 }

@@ -1,18 +1,16 @@
 //! Descents: from the root to a leaf.
 
 use crossbeam_epoch::{Guard, pin};
-use smallvec::SmallVec;
 
 use crate::base::error::{Error, MEND_TREE};
 use crate::base::ids::{PageId, SpaceId};
 use crate::base::page::view::PageView;
 use crate::base::sync::preemption_point;
 use crate::base::waits::{WaitClass, Waited};
-use crate::mtr::Core;
-use crate::pool::admission::Admitted;
+use crate::core::Core;
 use crate::pool::buffer_pool::Pool;
 use crate::pool::frame::{PageRead, PageWrite, Pin};
-use crate::pool::lane::InLane;
+use crate::pool::held_pages::HeldPages;
 use crate::pool::route::FrameHint;
 use crate::redo::credits::LogCredit;
 use crate::redo::log::Log;
@@ -44,7 +42,7 @@ impl From<Error> for Stop<'_> {
     }
 }
 
-/// Counts an operation's restarts, and keeps the pages that must stay in memory between them.
+/// Counts an operation's restarts, and has the pages that it holds between them.
 pub(crate) struct Restarts<'p> {
     pool: &'p Pool,
     count: u32,
@@ -52,28 +50,13 @@ pub(crate) struct Restarts<'p> {
     holes: u32,
     /// Number of pages loaded one by one since the operation last held nothing.
     missed: u32,
-    /// The pages loaded last, one by one.
-    loaded: SmallVec<[Pin<'p>; 1]>,
-    /// The pages that were gathered, or loaded in the lane.
-    kept: Vec<Pin<'p>>,
-    lane: Option<InLane<'p>>,
-    admitted: Option<Admitted<'p>>,
+    held: HeldPages<'p>,
     room: Share,
 }
 
 impl<'p> Restarts<'p> {
     pub(crate) fn new(pool: &'p Pool) -> Self {
-        Restarts {
-            pool,
-            count: 0,
-            holes: 0,
-            missed: 0,
-            loaded: SmallVec::new(),
-            kept: Vec::new(),
-            lane: None,
-            admitted: None,
-            room: Share::Common,
-        }
+        Restarts { pool, count: 0, holes: 0, missed: 0, held: HeldPages::new(pool), room: Share::Common }
     }
 
     /// Marks the operation as a rollback: it may use the last room in the data files.
@@ -90,24 +73,17 @@ impl<'p> Restarts<'p> {
     /// Gives up everything: the caller is about to wait for frames or for the log.
     pub(crate) fn begin_wait(&mut self) {
         self.missed = 0;
-        self.give_up_pages();
-        self.lane = None;
-        self.admitted = None;
-    }
-
-    fn give_up_pages(&mut self) {
-        self.loaded.clear();
-        self.kept.clear();
+        self.held.give_up();
     }
 
     /// Restarts the operation because pages of its own are missing. After several such restarts it goes on in the lane
     /// of one, where pages can be [kept](Self::keep). Nothing is latched here.
     pub(crate) fn start_again(&mut self) {
         self.count += 1;
-        if self.lane.is_none() {
+        if !self.held.is_in_lane() {
             self.begin_wait();
             if self.count > RESTARTS_BEFORE_LANE {
-                self.lane = Some(self.pool.enter_lane());
+                self.held.enter_lane();
             }
         }
     }
@@ -115,19 +91,17 @@ impl<'p> Restarts<'p> {
     /// Prepares for a split: outside the lane the operation gives up everything, in the lane it keeps its pages.
     /// Nothing is latched here.
     pub(crate) fn begin_split(&mut self) {
-        if self.lane.is_none() {
-            self.begin_wait();
-        } else if self.kept.len() > self.pool.len() / 2 {
+        if self.held.is_in_lane() {
             // The pool may have shrunk meanwhile.
-            self.kept.clear();
+            self.held.bound_kept(0);
+        } else {
+            self.begin_wait();
         }
     }
 
     /// Keeps a page in memory while the operation is in the lane; outside the lane nothing is kept.
     pub(crate) fn keep(&mut self, pin: Pin<'p>) {
-        if self.lane.is_some() {
-            self.kept.push(pin);
-        }
+        self.held.keep_in_lane(pin);
     }
 
     /// Whether it is time to [gather](Self::gather) the pages that the operation will come to. It is for the first page
@@ -145,21 +119,17 @@ impl<'p> Restarts<'p> {
         }
         // Some more pages are missed later, since `ids` are guesses.
         let places = ids.len() + self.pool.way();
-        if self.lane.is_none() && self.admitted.as_ref().is_none_or(|admitted| admitted.places() < places) {
+        if !self.held.has_places(places) {
             self.begin_wait();
-            self.admitted = Some(self.pool.admit_batch(places));
+            self.held.admit_batch(places);
         }
-        let pins = self.pool.load_together(ids);
-        if self.lane.is_none() || self.kept.len() + pins.len() > self.pool.len() / 2 {
-            self.kept.clear();
-        }
-        self.kept.extend(pins);
+        self.held.load_together(ids);
     }
 
     /// Number of pages that the operation keeps in the lane; `None`: it is not in the lane.
     #[cfg(test)]
     pub(crate) fn kept_in_lane(&self) -> Option<usize> {
-        self.lane.is_some().then_some(self.kept.len())
+        self.held.kept_in_lane()
     }
 
     /// Reserves room in the log. An operation that must wait for it gives up everything first.
@@ -175,55 +145,24 @@ impl<'p> Restarts<'p> {
     pub(crate) fn resolve(&mut self, stop: Stop<'p>) -> Result<(), Error> {
         self.count += 1;
         match stop {
-            Stop::Failed(error) => return Err(error),
+            Stop::Failed(error) => Err(error),
             Stop::Refused(pin) => {
-                self.loaded.clear();
+                self.held.give_up_loaded();
                 drop(pin.read());
+                Ok(())
             }
             Stop::Load(id) => {
                 self.missed += 1;
-                if self.loaded.len() >= self.pool.way() {
-                    self.loaded.clear();
+                self.held.admit_one();
+                if self.count > RESTARTS_BEFORE_LANE && !self.held.is_in_lane() {
+                    self.held.enter_lane();
                 }
-                // An operation in the lane must not wait for one that may wait for the lane.
-                if self.admitted.is_none() && self.lane.is_none() {
-                    self.admitted = Some(self.pool.admit());
-                }
-                if self.count > RESTARTS_BEFORE_LANE && self.lane.is_none() {
-                    // The operation in the lane may be waiting for the frames that this one has pinned.
-                    self.give_up_pages();
-                    self.lane = Some(self.pool.enter_lane());
-                }
-                let pin = match self.load(id) {
-                    Ok(pin) => pin,
-                    Err(error) if self.may_be_gone(id, &error) => return Ok(()),
-                    Err(error) => return Err(error),
-                };
-                if self.lane.is_some() {
-                    // A batch's number of changes times a tree's depth is below this limit. More pages come from
-                    // descents that were given up.
-                    if self.kept.len() > self.pool.len() / 2 {
-                        self.kept.clear();
-                    }
-                    self.kept.push(pin);
-                } else {
-                    self.loaded.push(pin);
+                match self.held.load(id) {
+                    Err(error) if self.may_be_gone(id, &error) => Ok(()),
+                    done => done,
                 }
             }
         }
-        Ok(())
-    }
-
-    /// Loads and pins the page. Outside the lane the operation unpins its pages before it waits for a frame that
-    /// another thread must free: in a pool that has shrunk they may be all there is.
-    fn load(&mut self, id: PageId) -> Result<Pin<'p>, Error> {
-        if self.lane.is_none() && !(self.loaded.is_empty() && self.kept.is_empty()) {
-            if let Some(pin) = self.pool.load_holding(id)? {
-                return Ok(pin);
-            }
-            self.give_up_pages();
-        }
-        self.pool.load(id)
     }
 
     /// Whether the unreadable page may have been given back since the operation looked at its parent: then the descent

@@ -17,7 +17,8 @@ use crate::base::page::op::PageOp;
 use crate::base::page::verify::structure_problem;
 use crate::base::page::view::{PageView, entry_len, prefix_len};
 use crate::base::waits::{WaitClass, Waited};
-use crate::mtr::{Core, Mtr};
+use crate::core::Core;
+use crate::mtr::Mtr;
 use crate::pool::frame::PageWrite;
 use crate::redo::credits::LogCredit;
 

@@ -7,7 +7,7 @@ use crate::base::error::{Error, MEND_TREE};
 use crate::base::ids::{PageId, SpaceId, TxnId};
 use crate::base::page::view::PageView;
 use crate::base::row::{Row, Stamp};
-use crate::mtr::Core;
+use crate::core::Core;
 
 /// A key and its value, borrowed.
 pub type RowRef<'a> = (&'a [u8], &'a [u8]);

@@ -8,7 +8,7 @@ use crate::base::ids::{PageId, SpaceId};
 use crate::base::page::verify::structure_problem;
 use crate::base::page::view::PageView;
 use crate::base::row::Row;
-use crate::mtr::Core;
+use crate::core::Core;
 
 /// The result of a walk.
 #[derive(Debug, Default)]

@@ -13,8 +13,9 @@ use crate::base::page::verify::structure_problem;
 use crate::btree::descent::{LatchOrder, Restarts, Root, Stop, Target, child_id, leaf_read, leaf_write};
 use crate::btree::scan::{ReadAhead, Rows, leaf_forward};
 use crate::btree::split::{Pending, split_leaf};
+use crate::core::Core;
 use crate::engine::Engine;
-use crate::mtr::{Core, Mtr};
+use crate::mtr::Mtr;
 use crate::redo::credits::LogCredit;
 use crate::schema::catalog_entry::{ENTRY_MAX, Entry};
 

@@ -17,7 +17,7 @@ use crate::pace::rules::Rules;
 use crate::pace::shares::For;
 use crate::pace::tick::{Pace, Rates};
 use crate::pace::zone_cleaning::Costs;
-use crate::store::page_store::LOT_PAGES;
+use crate::store::lot::LOT_PAGES;
 
 /// Approximate number of age groups of dirty pages that a tick looks at.
 const AGES: u64 = 256;

@@ -24,11 +24,11 @@ use crate::base::ids::{Lsn, PageId};
 use crate::base::page::layout::{TREE_PAGE, header, page_lsn};
 use crate::base::pending::Pending;
 use crate::base::sync::{Rank, ReadGuard, RwLock, Turn, TurnGuard, WriteGuard};
+use crate::core::Core;
 use crate::engine::flush_reason::FlushReason;
-use crate::mtr::Core;
 use crate::pool::buffer_pool::Pool;
 use crate::pool::frame::Pin;
-use crate::store::page_store::{LOT_PAGES, WriteOp};
+use crate::store::lot::{LOT_PAGES, WriteOp};
 use crate::store::zones::{LiveImage, ZONE_BYTES};
 
 /// Writes lots of pages, with a buffer for their copies.

@@ -36,7 +36,7 @@ use crate::engine::tree_state::{Gate, Role, TreeState};
 use crate::engine::{CheckpointAnswer, CheckpointGoal, Engine, stopped};
 use crate::load::sorter::{RunNumbers, Sorter, memory_for};
 use crate::mtr::Mtr;
-use crate::store::page_store::{LOADED_MAX, LOT_PAGES, WriteOp};
+use crate::store::lot::{LOADED_MAX, LOT_PAGES, WriteOp};
 use crate::store::space::Share;
 use crate::write::chunks;
 

@@ -11,7 +11,6 @@
 //!        written, nor read after a restart.
 
 use std::cell::Cell;
-use std::sync::Arc;
 
 use smallvec::SmallVec;
 
@@ -20,35 +19,10 @@ use crate::base::ids::{Lsn, PageId, SpaceId, TxnId};
 use crate::base::page::apply::{Misfit, apply};
 use crate::base::page::op::PageOp;
 use crate::base::page::reader::Reader;
-use crate::pool::buffer_pool::Pool;
 use crate::pool::frame::PageWrite;
 use crate::redo::credits::LogCredit;
 use crate::redo::group::GroupKind;
 use crate::redo::log::Log;
-use crate::store::page_store::PageStore;
-use crate::store::space::Share;
-
-/// The parts that a mini-transaction works on.
-pub(crate) struct Core {
-    pub(crate) store: Arc<PageStore>,
-    pub(crate) pool: Pool,
-    pub(crate) log: Log,
-}
-
-impl Core {
-    /// A new page, latched, which no other thread has seen. May wait on `file_growth`, then on `free_frame`: a thread
-    /// that has the files grow holds no frame. Callers hold no latch and no frame.
-    pub(crate) fn new_page(&self, space: SpaceId, share: Share) -> Result<(PageId, PageWrite<'_>), Error> {
-        let id = self.store.allocate(space, share, self.pool.waits())?;
-        match self.pool.take_frame() {
-            Ok(ticket) => Ok((id, self.pool.install(id, ticket))),
-            Err(error) => {
-                self.store.give_back(id);
-                Err(error)
-            }
-        }
-    }
-}
 
 pub(crate) const RECORD_PADDING: u8 = 0;
 pub(crate) const RECORD_PAGE: u8 = 1;

@@ -8,7 +8,7 @@ use crate::engine::Engine;
 use crate::load::loading;
 use crate::options::unsynced_max;
 use crate::recovery;
-use crate::store::page_store::LOADED_MAX;
+use crate::store::lot::LOADED_MAX;
 use crate::store::zones::ZONE_BYTES;
 
 impl Engine {

@@ -3,7 +3,9 @@
 use std::fmt::Write as _;
 
 use crate::engine::Engine;
-use crate::observe::metrics::{Metric, MetricValue, values};
+#[cfg(feature = "server")]
+use crate::observe::metrics::Metric;
+use crate::observe::metrics::{MetricValue, values};
 
 /// The metrics in Prometheus' text format.
 pub(crate) fn prometheus(engine: &Engine) -> String {
@@ -37,6 +39,7 @@ pub(crate) fn prometheus(engine: &Engine) -> String {
 
 /// One object of numbers by name. A histogram is an object of `count`, `sum` and `buckets` by their upper bound. A
 /// gauge of several things is an array, or an object if they have names.
+#[cfg(feature = "server")]
 pub(crate) fn json(engine: &Engine) -> String {
     let member = |(metric, value): (&Metric, MetricValue)| match value {
         MetricValue::Number(number) => format!("\"{}\":{number}", metric.name),

@@ -13,38 +13,31 @@ use crate::base::page::layout::is_page_size;
 use crate::base::random::random_u64;
 use crate::io::device::Files;
 use crate::io::directory::names_without_lock;
-use crate::io::directory_lock::LOCK_FILE;
+use crate::open::cases::Case;
 use crate::options::value::size_text;
 use crate::options::{
     DEFAULT_REDO_CAPACITY, Options, PageStoreKind, REDO_PAGES_MIN, invalid, mistake_of_reserve, needed_capacity,
 };
 use crate::redo::files::{Geometry, Lap, LogFiles, Ring, is_log_file};
-use crate::store::look::without_data_file;
-use crate::store::open::{DATA_FILE, DATA_FILE_NEW, is_map_file};
+use crate::store::files::{DATA_FILE, DATA_FILE_NEW, is_map_file, without_data_file};
 use crate::store::page_store::PageStore;
 use crate::store::superblock::{FEATURE_IN_PLACE, Superblock};
 
 pub(crate) const DEFAULT_PAGE_SIZE: u64 = 16 << 10;
 
-/// Reports damage if there are files of a database that lost its data file.
-pub(crate) fn check_not_lost(place: &str, names: &[String]) -> Result<(), Error> {
-    match without_data_file(place, names) {
-        lost @ Error::Corruption(_) => Err(lost),
-        _ => Ok(()),
-    }
-}
-
 /// Refuses to make a database beside other files, or one that could not be opened. Changes nothing.
 pub(crate) fn check_creation(place: &str, names: &[String], options: &Options) -> Result<(), Error> {
-    check_not_lost(place, names)?;
-    let ours = |name: &str| name == LOCK_FILE || name == DATA_FILE_NEW || is_map_file(name) || is_log_file(name);
-    if let Some(stranger) = names.iter().find(|name| !ours(name)) {
-        let message = format!(
-            "'{place}' is not a Millpond database, and not empty (it has '{stranger}'): name an empty or a new directory"
-        );
-        return Err(Error::Format(message.into()));
+    match Case::of(names) {
+        Case::Lost => Err(without_data_file(place, names)),
+        Case::Strange(stranger) => {
+            let message = format!(
+                "'{place}' is not a Millpond database, and not empty (it has '{stranger}'): name an empty or a new \
+                 directory"
+            );
+            Err(Error::Format(message.into()))
+        }
+        Case::New | Case::CutShort | Case::Database => validate_new(options),
     }
-    validate_new(options)
 }
 
 /// Checks everything for a new database; all mistakes in one error.
@@ -189,7 +182,7 @@ fn create_files(files: &dyn Files, options: &Options) -> Result<(), Error> {
 /// new. The process that gets the lock checks again.
 pub(crate) fn refuse_strangers(path: &Path, options: &Options) -> Result<(), Error> {
     match names_without_lock(path) {
-        Some(names) if !names.iter().any(|name| name == DATA_FILE) => {
+        Some(names) if Case::of(&names) != Case::Database => {
             check_creation(&path.display().to_string(), &names, options)
         }
         _ => Ok(()),

@@ -14,14 +14,14 @@ use crate::io::directory::{Directory, HowToOpen};
 use crate::io::directory_lock::Access;
 use crate::io::lease::LeasedFiles;
 use crate::io::overlay::Overlay;
+use crate::open::cases::Case;
 use crate::open::create::{create, refuse_strangers, validate_new};
+use crate::open::endpoints::Endpoints;
 use crate::open::existing::{check_fixed, superblock_in};
 use crate::open::running::Running;
 use crate::open::start::open_existing;
 use crate::options::{Options, fitting_frames, needed_capacity, validate_reserve};
-use crate::server::endpoints::Endpoints;
-use crate::store::look::without_data_file;
-use crate::store::open::DATA_FILE;
+use crate::store::files::{DATA_FILE, without_data_file};
 
 /// Opens the directory of a database, and makes it if it does not exist and the options allow that.
 pub(crate) fn open_directory(path: &Path, options: &Options) -> Result<Directory, Error> {
@@ -90,11 +90,10 @@ pub(crate) fn open_on(files: Arc<dyn Files>, options: Options) -> Result<Running
     // Before anything is changed: an unusable socket path leaves all as it is.
     let endpoints = Endpoints::open(&options)?;
     let names = files.list().map_err(|e| Error::io(&format!("list '{}'", files.place()), e))?;
-    if !names.iter().any(|name| name == DATA_FILE) {
-        if !options.create {
-            return Err(without_data_file(&files.place(), &names));
-        }
-        create(&*files, &names, &options)?;
+    match Case::of(&names) {
+        Case::Database => {}
+        _ if options.create => create(&*files, &names, &options)?,
+        _ => return Err(without_data_file(&files.place(), &names)),
     }
     enlarge_log_first(&files, &home, &options)?;
     open_existing(files, home, &options, endpoints)

@@ -7,7 +7,7 @@ use crate::io::device::Files;
 use crate::options::profile::Profile;
 use crate::options::value::size_text;
 use crate::options::{FRAMES_MIN, Options, PageStoreKind, bytes, invalid};
-use crate::store::open::DATA_FILE;
+use crate::store::files::DATA_FILE;
 use crate::store::superblock::{FEATURE_IN_PLACE, Superblock};
 
 /// Refuses options that contradict the database; all mistakes in one error.

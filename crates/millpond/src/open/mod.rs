@@ -1,7 +1,15 @@
-//! Opening and creating databases.
+//! Opening and creating databases. [`cases`] has the states that an open can find, and what each leads to.
 
+mod assemble;
+mod cases;
 pub(crate) mod create;
+#[cfg(feature = "server")]
+pub(crate) mod endpoints;
+#[cfg(not(feature = "server"))]
+#[path = "no_endpoints.rs"]
+pub(crate) mod endpoints;
 pub(crate) mod entry;
 pub(crate) mod existing;
+mod on_disk;
 pub(crate) mod running;
-pub(crate) mod start;
+mod start;

@@ -6,14 +6,14 @@ use std::sync::atomic::Ordering;
 use crate::background::threads::Threads;
 use crate::base::error::Error;
 use crate::base::ids::SpaceId;
-use crate::base::sync::{self, JoinHandle, Mutex};
+use crate::base::sync::{JoinHandle, Mutex};
 use crate::base::waits::WaitClass;
 use crate::engine::Engine;
 use crate::engine::tree_state::Gate;
 use crate::load::sorter;
 use crate::observe::status::About;
+use crate::open::endpoints::Servers;
 use crate::redo::pipeline::Pipeline;
-use crate::server::status_server::StatusServer;
 use crate::store::superblock::Found;
 
 /// A database that is open, and its threads.
@@ -24,7 +24,7 @@ pub(crate) struct Running {
     /// The log's threads, those of the classic policies, and the one that makes files for a larger log.
     pub(crate) threads: Mutex<Option<Threads>>,
     pub(crate) about: About,
-    pub(crate) status: Mutex<Vec<StatusServer>>,
+    pub(crate) status: Mutex<Servers>,
     pub(crate) opened: Opened,
 }
 
@@ -43,7 +43,7 @@ pub(crate) struct Opened {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        if sync::panicking() {
+        if std::thread::panicking() {
             // A checkpoint is no duty of a thread that is unwinding: the next open recovers.
             self.abandon("a thread that panicked dropped the database");
             return;

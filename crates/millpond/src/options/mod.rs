@@ -21,7 +21,7 @@ use crate::options::value::size_text;
 use crate::redo::files::{CAPACITY_MAX, RING};
 use crate::redo::group::GROUP_FRAME_LEN;
 use crate::redo::log::{Log, MAP_RECORD_MAX};
-use crate::store::page_store::{LOADED_MAX, LOT_PAGES};
+use crate::store::lot::{LOADED_MAX, LOT_PAGES};
 
 pub use page_store::PageStoreKind;
 pub use table::{ClassicOptions, Options};

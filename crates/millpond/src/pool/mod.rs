@@ -22,6 +22,7 @@ pub(crate) mod frame_ticket;
 mod free_frames;
 #[cfg(test)]
 mod free_frames_tests;
+pub(crate) mod held_pages;
 pub(crate) mod instance;
 pub(crate) mod lane;
 pub(crate) mod legacy;

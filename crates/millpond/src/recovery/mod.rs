@@ -28,8 +28,9 @@ use crate::base::aligned::{aligned, to_u64, to_usize};
 use crate::base::error::Error;
 use crate::base::ids::{Lsn, PageId, SpaceId};
 use crate::base::page::layout::{TREE_PAGE, header, page_lsn};
-use crate::base::sync;
-use crate::mtr::{Core, Record, formats, frees, replay};
+use crate::base::{parallel, sync};
+use crate::core::Core;
+use crate::mtr::{Record, formats, frees, replay};
 use crate::pool::frame::Pin;
 use crate::redo::dirty_counts::DirtyCounts;
 use crate::redo::files::LogFiles;
@@ -306,7 +307,7 @@ fn redo_batch(core: &Arc<Core>, shared: &Arc<Redo>, first: usize, batch: &[PageI
     let threads = (batch.len() / PAGES_A_THREAD).max(1);
     let ids = Arc::new(batch.to_vec());
     let readers = threads.min(READERS);
-    sync::in_parallel("mp-redo", readers, |reader| {
+    parallel::in_parallel("mp-redo", readers, |reader| {
         let (core, shared, ids) = (Arc::clone(core), Arc::clone(shared), Arc::clone(&ids));
         move || {
             let analysis = &shared.analysis;
@@ -318,7 +319,7 @@ fn redo_batch(core: &Arc<Core>, shared: &Arc<Redo>, first: usize, batch: &[PageI
         }
     })?;
     let shards = threads.min(SHARDS_MAX).min(sync::processors());
-    sync::in_parallel("mp-redo", shards, |shard| {
+    parallel::in_parallel("mp-redo", shards, |shard| {
         let (core, shared) = (Arc::clone(core), Arc::clone(shared));
         let mine = Share { turns: first..first + batch.len(), shard, shards };
         move || redo_pages(&core, &shared, &mine)

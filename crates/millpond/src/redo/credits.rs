@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::group::GROUP_FRAME_LEN;
-use super::log::{Log, LogState, MAP_RECORD_MAX, SpaceWaiter};
-use super::pipeline::Stage;
+use super::log::{Log, LogState, MAP_RECORD_MAX};
+use super::waiters::{SpaceWaiter, Stage};
 use crate::base::aligned::to_u64;
 use crate::base::clock;
 use crate::base::error::Error;

@@ -5,8 +5,8 @@
 
 use std::sync::Arc;
 
-use super::flush::FlushSignal;
 use super::log::{Log, LogState};
+use super::waiters::FlushSignal;
 use crate::base::error::Error;
 use crate::base::handoff::Handoff;
 use crate::base::waits::WaitClass;

@@ -11,7 +11,6 @@ use std::sync::Arc;
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-use super::locate::Start;
 use crate::base::aligned::{AlignedBuf, BLOCK, BLOCK_U64, aligned, round_down, round_up, to_u64, to_usize};
 use crate::base::clock;
 use crate::base::crc::crc32c;
@@ -67,6 +66,13 @@ pub(crate) struct Lap {
     /// The first LSN of the file in this lap.
     pub(crate) boundary: Lsn,
     pub(crate) first_group: Lsn,
+    pub(crate) nonce: u64,
+}
+
+/// The begin of a group, and the nonce of the epoch there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Start {
+    pub(crate) at: Lsn,
     pub(crate) nonce: u64,
 }
 

@@ -15,8 +15,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::files::{Lap, LogFiles};
+use super::flush_by::SYNC_EVERY_NS;
 use super::log::{Log, LogState};
-use super::pipeline::{SYNC_EVERY_NS, Stage};
+use super::waiters::{FlushSignal, FlushWaiter, Stage};
 use crate::base::aligned::{round_down, round_up, to_u64, to_usize};
 use crate::base::clock;
 use crate::base::error::Error;
@@ -24,20 +25,6 @@ use crate::base::handoff::Handoff;
 use crate::base::ids::Lsn;
 use crate::base::sync::MutexGuard;
 use crate::base::waits::WaitClass;
-
-/// The signal that ends a wait for the log.
-pub(super) enum FlushSignal {
-    Reached,
-    /// The log has failed, or no thread leads.
-    LookAgain,
-}
-
-/// A thread that waits until the log has reached `stage` at `lsn`.
-pub(super) struct FlushWaiter {
-    pub(super) lsn: Lsn,
-    pub(super) stage: Stage,
-    pub(super) handoff: Arc<Handoff<FlushSignal>>,
-}
 
 /// The part of the log that a leader writes, and syncs.
 struct Round {

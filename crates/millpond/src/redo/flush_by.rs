@@ -11,6 +11,9 @@ use crate::base::ids::Lsn;
 /// A request that is due less than this part of its term after the previous one joins that one, so that few are kept.
 const PART: u64 = 8;
 
+/// Most time without a sync of the log if commits do not wait for one: InnoDB's `flush_log_at_timeout`.
+pub(super) const SYNC_EVERY_NS: u64 = 1_000_000_000;
+
 /// Requests whose sync has not begun.
 #[derive(Default)]
 pub(super) struct FlushBy {

@@ -46,6 +46,9 @@ impl GroupKind {
     }
 }
 
+/// Bytes of each of the two log buffers, at most; a small log has smaller ones.
+pub(crate) const BUFFER_MAX: u64 = 4 << 20;
+
 /// Bytes of log that writers may append ahead of the durable log: half of the range of [`GroupHeader::behind`].
 /// Cleaning's groups come on top of it (REDO-13).
 pub(crate) const BEHIND_MAX: u64 = 1 << 31;

@@ -2,21 +2,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::files::{Geometry, LogFiles, Owner, Ring, holds_groups, parse_name, read_header};
-use super::group::{Place, claimed_len, read_group};
-use super::log::BUFFER_MAX;
+use super::files::{Geometry, LogFiles, Owner, Ring, Start, holds_groups, parse_name, read_header};
+use super::group::{BUFFER_MAX, Place, claimed_len, read_group};
 use super::scan::LogScan;
 use crate::base::aligned::{BLOCK, BLOCK_U64, aligned, round_down, round_up, to_u64, to_usize};
 use crate::base::error::Error;
 use crate::base::ids::Lsn;
 use crate::io::device::Files;
-
-/// The begin of a group, and the nonce of the epoch there.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Start {
-    pub(crate) at: Lsn,
-    pub(crate) nonce: u64,
-}
 
 /// The log's owner, its files, and the reason why they may not be the whole log (`None`: they are). The groups in the
 /// files show where the log moves to a second ring.

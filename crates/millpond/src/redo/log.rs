@@ -1,4 +1,5 @@
-//! The running log: credits, append, and group commit.
+//! The running log: its state and its positions. Appends ([`append`](super::append)), credits
+//! ([`credits`](super::credits)) and group commit ([`flush`](super::flush)) work on it.
 //!
 //! One mutex stands where a lock-free ring may come. It covers the copy of a group into the buffer, and the callback
 //! that marks the group's pages dirty. So a thread that reads `next` under the mutex finds all pages of earlier groups
@@ -11,20 +12,17 @@
 //! each write under way may need one map record, and only these records let the checkpoint move. Without it the log
 //! could be so full that nothing can empty it.
 
-use std::cell::Cell;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
-use super::credits::LogCredit;
 use super::dirty_counts::DirtyCounts;
-use super::ending::Publishing;
 use super::files::{Geometry, Lap, LogFiles, Switch};
-use super::flush::FlushWaiter;
 use super::flush_by::FlushBy;
-use super::group::{GROUP_FRAME_LEN, GroupKind, Place, epoch_payload, payload_crc, write_group};
-use super::pipeline::{Pipeline, PipelineSettings, Stage};
+use super::group::{BUFFER_MAX, GROUP_FRAME_LEN};
+use super::pipeline::{Pipeline, PipelineSettings};
 use super::recent_closed::{LogRecentClosed, RecentClosed};
+use super::waiters::{FlushWaiter, SpaceWaiter, Stage};
 use crate::base::aligned::{AlignedBuf, BLOCK, BLOCK_U64, aligned, round_down, to_u64, to_usize};
 use crate::base::bell::Bell;
 use crate::base::clock;
@@ -34,29 +32,6 @@ use crate::base::ids::Lsn;
 use crate::base::pending::Pending;
 use crate::base::sync::{Mutex, Rank};
 use crate::base::waits::Waits;
-
-/// Bytes of each of the two log buffers, at most; a small log has smaller ones.
-pub(crate) const BUFFER_MAX: u64 = 4 << 20;
-
-thread_local! {
-    /// Bytes that this thread has appended since the last `take_appended`.
-    static APPENDED: Cell<u64> = const { Cell::new(0) };
-}
-
-/// Returns the bytes of log that this thread has appended since the last call, and resets the count.
-pub(crate) fn take_appended() -> u64 {
-    APPENDED.replace(0)
-}
-
-/// Sets the count of this thread's appended bytes.
-pub(crate) fn set_appended(bytes: u64) {
-    APPENDED.set(bytes);
-}
-
-pub(super) struct SpaceWaiter {
-    pub(super) bytes: u64,
-    pub(super) handoff: Arc<Handoff<bool>>,
-}
 
 pub(super) struct LogState {
     pub(super) files: Arc<LogFiles>,
@@ -96,7 +71,7 @@ pub(super) struct LogState {
 pub(crate) const MAP_RECORD_MAX: u64 = 48;
 
 /// Bytes of an epoch group.
-const EPOCH_LEN: u64 = 8 + GROUP_FRAME_LEN as u64;
+pub(super) const EPOCH_LEN: u64 = 8 + GROUP_FRAME_LEN as u64;
 
 /// Limits that are fixed while a log is open.
 #[derive(Clone, Copy, Debug)]
@@ -300,126 +275,6 @@ impl Log {
         (state.files.geometry(), state.files.switch())
     }
 
-    /// Appends a group, using up `credit`. `mark` runs with the group's begin and end, before any later group gets a
-    /// place. With the classic window it runs later, but before the checkpoint may pass the group.
-    pub(crate) fn append(
-        &self,
-        credit: LogCredit<'_>,
-        kind: GroupKind,
-        payload: &[u8],
-        mark: impl FnOnce(Lsn, Lsn),
-    ) -> Result<Lsn, Error> {
-        self.append_latched(credit, kind, payload, mark, |_| {})
-    }
-
-    /// As [`append`](Self::append), with page latches held. `in_window` receives the microseconds of each further nap
-    /// that the window has imposed on the caller.
-    pub(crate) fn append_latched(
-        &self,
-        mut credit: LogCredit<'_>,
-        kind: GroupKind,
-        payload: &[u8],
-        mark: impl FnOnce(Lsn, Lsn),
-        in_window: impl Fn(u32),
-    ) -> Result<Lsn, Error> {
-        let len = to_u64(payload.len() + GROUP_FRAME_LEN);
-        assert!(len <= credit.bytes, "REDO-2: a group of {len} bytes had a credit of {} only", credit.bytes);
-        let crc = payload_crc(payload);
-        // Ends with the group's place taken, or the log failed. Declared before the guard of the mutex, since its drop
-        // locks it.
-        let mut publishing = Publishing { log: self, has_gap: false, is_over: false };
-        let mut state = self.state.lock();
-        if let Err(error) = Self::check(&state) {
-            publishing.is_over = true;
-            return Err(error);
-        }
-        let (start, durable) = (state.next, state.durable);
-        let was_half_full = self.is_half_full(&state);
-        let end = start.plus(len);
-        if planted!("publish_before_copy") {
-            state.next = end;
-            drop(state);
-            state = self.state.lock();
-        }
-        let place = Place { nonce: state.nonce(), at: start };
-        let write = |group: &mut [u8]| write_group(group, place, durable, kind, payload, crc);
-        // REDO-12: the group is whole before `next` shows it.
-        let group = match &self.pipeline {
-            Some(_) => {
-                let mut group = vec![0; to_usize(len)];
-                write(&mut group);
-                group
-            }
-            None => {
-                let from = to_usize(start.since(state.pending_start));
-                write(&mut state.pending[from..from + to_usize(len)]);
-                Vec::new()
-            }
-        };
-        if self.counts.bucket(start) != state.noted {
-            state.noted = self.counts.bucket(start);
-            self.counts.note_group(start);
-        }
-        publishing.has_gap = self.pipeline.is_some();
-        state.next = end;
-        let mut mark = Some(mark);
-        match &self.recent_closed {
-            None => mark.take().into_iter().for_each(|mark| mark(start, end)),
-            // CLOSED-2
-            Some(_) if planted!("window_not_counted") => {}
-            Some(_) => self.counts.add(start),
-        }
-        let mut from = start;
-        while let Some(boundary) = state.files.boundary(from, end) {
-            state.laps.push(Lap { boundary, first_group: end, nonce: place.nonce });
-            from = boundary;
-        }
-        state.credits -= credit.bytes;
-        credit.bytes = 0;
-        APPENDED.set(APPENDED.get() + len);
-        if !state.space_waiters.is_empty() {
-            self.grant_space(&mut state);
-        }
-        let is_to_be_written = !state.leader_at_work && !was_half_full && self.is_half_full(&state);
-        drop(state);
-        if is_to_be_written {
-            self.flusher_bell.ring();
-        }
-        if let Some(pipeline) = &self.pipeline {
-            pipeline.copy(&group, start);
-            publishing.has_gap = false;
-        }
-        if let Some(window) = &self.recent_closed {
-            window.enter(start, &self.waits, in_window);
-            mark.take().into_iter().for_each(|mark| mark(start, end));
-            window.leave(start, end);
-            if !planted!("window_not_counted") {
-                self.counts.remove(start);
-            }
-        }
-        publishing.is_over = true;
-        Ok(end)
-    }
-
-    /// Begins a new epoch: from here on groups are sealed with `nonce`. Durable on return. No other thread uses the log
-    /// yet.
-    pub(crate) fn begin_epoch(&self, nonce: u64) -> Result<(), Error> {
-        let payload = epoch_payload(nonce);
-        debug_assert_eq!(to_u64(payload.len() + GROUP_FRAME_LEN), EPOCH_LEN);
-        let credit = self.reserve_behind_writers(payload.len(), 0)?;
-        let end = self.append(credit, GroupKind::Epoch, &payload, |_, _| ())?;
-        {
-            let mut state = self.state.lock();
-            state.epochs.push((end, nonce));
-            state.laps.iter_mut().for_each(|lap| lap.nonce = nonce);
-            if planted!("epoch_not_synced") {
-                (state.written, state.durable) = (end, end);
-                return Ok(());
-            }
-        }
-        self.flush_wait(end)
-    }
-
     /// The nonce of the group that begins at `lsn`, which is not before the checkpoint.
     pub(crate) fn nonce_at(&self, lsn: Lsn) -> u64 {
         let state = self.state.lock();
@@ -487,7 +342,7 @@ impl LogState {
     }
 
     /// The nonce of later groups.
-    fn nonce(&self) -> u64 {
+    pub(super) fn nonce(&self) -> u64 {
         self.epochs.last().map_or(0, |(_, nonce)| *nonce)
     }
 }

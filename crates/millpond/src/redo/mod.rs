@@ -15,6 +15,7 @@
 //! REDO-13 `next + credits - durable` is at most [`BEHIND_MAX`](group::BEHIND_MAX) for writers, and fits 32 bits in all
 //!         cases: each group records in 32 bits how far behind it the log was durable.
 
+pub(crate) mod append;
 pub(crate) mod credits;
 pub(crate) mod dirty_counts;
 pub(crate) mod ending;
@@ -35,8 +36,10 @@ mod log_events;
 mod log_events_tests;
 pub(crate) mod log_spin;
 pub(crate) mod pipeline;
+mod pipeline_threads;
 pub(crate) mod recent_closed;
 #[cfg(test)]
 mod recent_closed_tests;
 mod ring_switch;
 pub(crate) mod scan;
+pub(crate) mod waiters;

@@ -1,8 +1,8 @@
 //! Reading the log from a checkpoint to its end.
 
 use super::files::LogFiles;
+use super::group::BUFFER_MAX;
 use super::group::{GROUP_HEADER_LEN, Group, GroupKind, Place, claimed_len, epoch_nonce, read_group};
-use super::log::BUFFER_MAX;
 use crate::base::aligned::{AlignedBuf, BLOCK, BLOCK_U64, aligned, round_down, round_up, to_u64, to_usize};
 use crate::base::error::Error;
 use crate::base::ids::Lsn;

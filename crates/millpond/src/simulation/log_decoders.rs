@@ -20,7 +20,7 @@ use crate::redo::group::{
     GROUP_FRAME_LEN, Group, GroupKind, Place, claimed_len, epoch_nonce, payload_crc, read_group, write_group,
 };
 use crate::redo::scan::{LONGEST, LogScan};
-use crate::store::open::DATA_FILE;
+use crate::store::files::DATA_FILE;
 use crate::store::superblock::{OFFSETS, Superblock};
 use crate::tools::check::{CheckOptions, check_on};
 use crate::tools::rebuild::{RebuildOptions, rebuild_on};

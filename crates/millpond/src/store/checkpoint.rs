@@ -7,8 +7,9 @@ use zerocopy::IntoBytes;
 use zerocopy::little_endian::{U16, U64};
 
 use super::directory;
+use super::lot::LOT_PAGES;
 use super::map::{ENTRIES, MapEntry, MapPage, tag_of};
-use super::page_store::{LOT_PAGES, PageStore, State};
+use super::page_store::{PageStore, State};
 use super::space::PLACES_START;
 use super::superblock::Superblock;
 use crate::base::aligned::{BLOCK, BLOCK_U64, aligned, to_u64};

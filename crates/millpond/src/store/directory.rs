@@ -15,9 +15,6 @@ use crate::base::ids::SpaceId;
 use crate::base::page::reader::Reader;
 use crate::io::device::Device;
 
-/// The two files.
-pub(crate) const DIRECTORY_FILES: [&str; 2] = ["directory-0.mpd", "directory-1.mpd"];
-
 /// Bytes of one write.
 const CHUNK: usize = 1 << 20;
 

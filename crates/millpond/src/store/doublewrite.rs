@@ -13,20 +13,18 @@
 //! DBLWR-5  An open makes the last lot's images durable before the first copy is overwritten: the previous process may
 //!          have ended at a failed sync, after which the kernel may have dropped them.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-use super::open::{len_of, open_file};
-use super::page_store::{LOT_PAGES, PageStore, WriteOp};
+use super::files::{len_of, open_file};
+use super::lot::{LOT_PAGES, WriteOp};
 use crate::base::aligned::{AlignedBuf, BLOCK, BLOCK_U64, aligned, to_u64, to_usize};
 use crate::base::crc::crc32c;
 use crate::base::error::Error;
 use crate::base::ids::{Lsn, PageId};
-use crate::base::page::layout::{TREE_PAGE, find_damage, page_lsn};
 use crate::base::sync::{Rank, Turn, TurnGuard};
 use crate::io::device::{Device, Files};
 
@@ -141,6 +139,16 @@ pub(super) struct Area {
 const UNDER_WAY: u64 = u64::MAX;
 
 impl Area {
+    /// Whether the write of the images has failed: pages may be torn, and only the copies are whole.
+    pub(super) fn has_failed(&self) -> bool {
+        self.turn == UNDER_WAY
+    }
+
+    /// The write turn of the images.
+    pub(super) fn turn(&self) -> u64 {
+        self.turn
+    }
+
     /// Notes that the images are written, in this write turn.
     pub(super) fn written(&mut self, turn: u64) {
         self.turn = turn;
@@ -172,70 +180,53 @@ impl CopyFile {
         let area = Turn::new(Rank::Doublewrite, Area { turn: 0, buf });
         Ok(CopyFile { file, has_images, bytes: len, area, pages: AtomicU64::new(0), writes: AtomicU64::new(0) })
     }
-}
 
-/// The file of copies, its length, and the lot in it.
-type CopiedLot = (Arc<dyn Device>, u64, Lot);
-
-impl PageStore {
-    /// Keeps copies in `file` from now on, before images overwrite others.
-    pub(crate) fn keep_copies_in(&mut self, file: CopyFile) {
-        self.copies = Some(file);
+    /// Waits for the turn to write copies.
+    pub(super) fn lock(&self) -> TurnGuard<'_, Area> {
+        self.area.lock()
     }
 
-    /// The file of copies, if copies are kept.
-    pub(crate) fn copies(&self) -> Option<&CopyFile> {
-        self.copies.as_ref()
-    }
-
-    /// Makes notes, or copies, of those images durable that are about to overwrite others. The caller holds the
-    /// returned turn until they are written (DBLWR-1). `None`: no image overwrites another, or nothing is kept.
-    pub(super) fn keep_copies<'s>(
-        &'s self,
+    /// Makes a note of each page durable, with a copy of its image if the file has images. The caller has the turn, and
+    /// a data sync covers the images of the lot before (DBLWR-2).
+    pub(super) fn keep(
+        &self,
+        area: &mut Area,
+        (uuid, page_size): ([u64; 2], usize),
         ops: &[WriteOp],
-        overwrites: impl Fn(usize) -> bool,
-        images: &[u8],
-    ) -> Result<Option<TurnGuard<'s, Area>>, Error> {
-        let Some(copies) = &self.copies else { return Ok(None) };
-        let size = self.page_size();
-        let (over, from): (Vec<WriteOp>, Vec<&[u8]>) =
-            ops.iter().zip(images.chunks(size)).enumerate().filter(|(at, _)| overwrites(*at)).map(|(_, of)| of).unzip();
-        if over.is_empty() {
-            return Ok(None);
-        }
-        let mut area = copies.area.lock();
-        if area.turn == UNDER_WAY {
-            // DBLWR-2: the previous writer's write has failed. Pages that it overwrote may be torn, and only the copies
-            // are whole.
-            let message = format!("an earlier write to '{}' failed: reopen the database", self.data.name());
-            return Err(Error::ReadOnly(message.into()));
-        }
-        if area.turn > self.synced.load(Ordering::Relaxed) && !planted!("copies_overwritten_early") {
-            // DBLWR-2
-            self.sync()?;
-        }
+        images: &[&[u8]],
+    ) -> Result<(), Error> {
         area.turn = UNDER_WAY;
-        let lot = Lot::of(self.uuid, self.page_size, copies.has_images, &over);
+        let lot = Lot::of(uuid, to_u64(page_size), self.has_images, ops);
         area.buf[..size_of::<Lot>()].copy_from_slice(lot.as_bytes());
         let mut len = BLOCK;
-        if copies.has_images {
-            for (image, to) in from.iter().zip(area.buf[BLOCK..].chunks_mut(size)) {
+        if self.has_images {
+            for (image, to) in images.iter().zip(area.buf[BLOCK..].chunks_mut(page_size)) {
                 to.copy_from_slice(image);
             }
-            len += over.len() * size;
+            len += ops.len() * page_size;
         }
-        let doing = |what: &str| format!("{what} '{}'", copies.file.name());
-        copies.file.write_at(&area.buf[..len], 0).map_err(|e| Error::device(&doing("write"), e))?;
+        let doing = |what: &str| format!("{what} '{}'", self.file.name());
+        self.file.write_at(&area.buf[..len], 0).map_err(|e| Error::device(&doing("write"), e))?;
         if !planted!("copies_not_synced") {
-            copies.file.sync().map_err(|e| Error::device(&doing("sync"), e))?;
+            self.file.sync().map_err(|e| Error::device(&doing("sync"), e))?;
         }
-        copies.pages.fetch_add(to_u64(over.len()), Ordering::Relaxed);
-        copies.writes.fetch_add(1, Ordering::Relaxed);
-        Ok(Some(area))
+        self.pages.fetch_add(to_u64(ops.len()), Ordering::Relaxed);
+        self.writes.fetch_add(1, Ordering::Relaxed);
+        Ok(())
     }
+}
 
-    /// The lot in the file of copies, and the file with its length; `None`: there is no lot.
-    fn copied_lot(&self, files: &dyn Files) -> Result<Option<CopiedLot>, Error> {
+/// The file of copies as an open finds it.
+pub(super) struct FoundCopies {
+    pub(super) file: Arc<dyn Device>,
+    /// Bytes of the file.
+    pub(super) len: u64,
+    pub(super) lot: Lot,
+}
+
+impl FoundCopies {
+    /// Reads the lot in the file of copies; `None`: there is no lot.
+    pub(super) fn read(files: &dyn Files, uuid: [u64; 2], page_size: u64) -> Result<Option<FoundCopies>, Error> {
         let names = files.list().map_err(|e| Error::io(&format!("list '{}'", files.place()), e))?;
         if !names.iter().any(|name| name == DOUBLEWRITE_FILE) {
             return Ok(None);
@@ -248,59 +239,6 @@ impl PageStore {
         let mut block = aligned(BLOCK);
         let reading = |e| Error::io(&format!("read '{DOUBLEWRITE_FILE}' in '{}'", files.place()), e);
         file.read_at(&mut block, 0).map_err(reading)?;
-        Ok(Lot::read(&block, self.uuid, self.page_size).map(|lot| (file, len, lot)))
-    }
-
-    /// The pages of the last lot, whose writes a crash may have torn.
-    pub(crate) fn copied(&self, files: &dyn Files) -> Result<BTreeSet<PageId>, Error> {
-        let found = self.copied_lot(files)?;
-        Ok(found.map_or_else(BTreeSet::new, |(_, _, lot)| lot.copied().map(|(_, id, _)| id).collect()))
-    }
-
-    /// Restores torn pages of the last lot from their copies, and writes its other images again. All are durable on
-    /// return, since later writes may overwrite the copies. `is_redone` tells whether the log from `checkpoint` on
-    /// changes a page, and needs its image for that. Returns the number of restored pages.
-    pub(crate) fn put_back_torn(
-        &self,
-        files: &dyn Files,
-        checkpoint: Lsn,
-        is_redone: impl Fn(PageId) -> bool,
-    ) -> Result<u64, Error> {
-        let Some((file, len, lot)) = self.copied_lot(files)? else { return Ok(0) };
-        let reading = |e| Error::io(&format!("read '{DOUBLEWRITE_FILE}' in '{}'", files.place()), e);
-        let (mut copy, mut image) = (aligned(self.page_size()), aligned(self.page_size()));
-        let (mut put_back, mut written) = (0, false);
-        for (place, id, lsn) in lot.copied() {
-            // DBLWR-3
-            let may_be_torn = lsn > checkpoint && is_redone(id);
-            let Some(slot) = self.slot_of(self.state.lock().newest(id)).filter(|_| may_be_torn) else { continue };
-            let offset = self.offset(slot);
-            let doing = |what: &str| format!("{what} page {id} at {offset} of '{}'", self.data.name());
-            self.data.read_at(&mut image, offset).map_err(|e| Error::io(&doing("read"), e))?;
-            let Some(damage) = find_damage(&image, self.uuid, id, TREE_PAGE) else {
-                // DBLWR-5
-                self.data.write_at(&image, offset).map_err(|e| Error::device(&doing("write"), e))?;
-                written = true;
-                continue;
-            };
-            let at = BLOCK_U64 + to_u64(place) * self.page_size;
-            let has_copy = lot.has_images.get() == 1 && at + self.page_size <= len;
-            if has_copy {
-                file.read_at(&mut copy, at).map_err(reading)?;
-            }
-            if !has_copy || page_lsn(&copy) != lsn || find_damage(&copy, self.uuid, id, TREE_PAGE).is_some() {
-                let message = format!(
-                    "page {id} in '{}': at offset {offset}, {damage}; a crash tore it while it was written, and there is no copy of it: `millpond rebuild` goes on without the page, or restore the database from a backup",
-                    self.data.name()
-                );
-                return Err(Error::Corruption(message.into()));
-            }
-            self.data.write_at(&copy, offset).map_err(|e| Error::device(&doing("write"), e))?;
-            (put_back, written) = (put_back + 1, true);
-        }
-        if written && !planted!("put_back_not_synced") {
-            self.data.sync().map_err(|e| Error::device(&format!("sync '{}'", self.data.name()), e))?;
-        }
-        Ok(put_back)
+        Ok(Lot::read(&block, uuid, page_size).map(|lot| FoundCopies { file, len, lot }))
     }
 }

@@ -102,7 +102,7 @@ mod tests {
     use std::time::Duration;
 
     use super::super::doublewrite::{CopyFile, DOUBLEWRITE_FILE};
-    use super::super::page_store::WriteOp;
+    use super::super::lot::WriteOp;
     use super::super::space::Share;
     use super::super::superblock::Superblock;
     use super::*;

@@ -3,79 +3,16 @@
 use std::cmp::Reverse;
 use std::sync::Arc;
 
-use super::directory::{self, DIRECTORY_FILES};
-use super::map::{MapEntry, PageMap, tag_of};
-use super::open::{
-    DATA_FILE, DATA_FILE_NEW, MAP_FILE, check_not_overwritten, is_beside_map, is_map_file, len_of, open_file,
-    read_map_pages,
-};
+use super::directory;
+use super::files::{DATA_FILE, DIRECTORY_FILES, MAP_FILE, len_of, open_file};
+use super::map::PageMap;
+use super::open::{check_not_overwritten, is_beside_map, read_map_pages};
 use super::superblock::{Found, SLOTS_START, Superblock};
 use crate::base::aligned::{AlignedBuf, aligned, to_usize};
 use crate::base::error::Error;
-use crate::base::ids::{Lsn, PageId, SlotId};
-use crate::base::page::layout::{TREE_PAGE, find_damage, header, page_lsn};
+use crate::base::ids::SlotId;
 use crate::io::device::{Device, Files};
 use crate::redo::dirty_counts::DirtyCounts;
-use crate::redo::files::is_log_file;
-
-/// The error for a directory with these file names, but without a data file. The creation of a database makes the name
-/// of the new data file durable before it creates map files, and renames it last. So map files alone mean a database
-/// that lost its data file.
-pub(crate) fn without_data_file(place: &str, names: &[String]) -> Error {
-    let has = |wanted: &str| names.iter().any(|name| name == wanted);
-    if names.iter().any(|name| is_map_file(name)) && !has(DATA_FILE_NEW) {
-        let message = format!(
-            "'{place}' has the map files of a database and no '{DATA_FILE}': restore it, or the database from a backup"
-        );
-        return Error::Corruption(message.into());
-    }
-    let cut_short = has(DATA_FILE_NEW) || names.iter().any(|name| is_log_file(name));
-    let more = if cut_short { "; its creation was cut short: open it with `create` to make it" } else { "" };
-    Error::Format(format!("'{place}' is not a Millpond database: it has no file '{DATA_FILE}'{more}").into())
-}
-
-/// The contents of a slot.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum SlotContent {
-    /// Never written.
-    Zero,
-    /// A whole image of the page that it names.
-    Image(PageId),
-    /// Anything else.
-    Garbage,
-}
-
-/// Classifies a slot's bytes.
-pub(crate) fn content_of(image: &[u8], uuid: [u64; 2]) -> SlotContent {
-    let id = PageId(header(image).page_id.get());
-    if find_damage(image, uuid, id, TREE_PAGE).is_none() {
-        return SlotContent::Image(id);
-    }
-    if image.iter().all(|byte| *byte == 0) { SlotContent::Zero } else { SlotContent::Garbage }
-}
-
-/// The problem of an image that the map names; `None`: it is the page's newest durable image.
-pub(crate) fn image_problem(image: &[u8], uuid: [u64; 2], id: PageId, tag: u64) -> Option<String> {
-    match find_damage(image, uuid, id, TREE_PAGE) {
-        None if tag == tag_in(image, tag) => None,
-        None => Some("the image is an older one (a lost write)".to_owned()),
-        Some(what) => Some(what),
-    }
-}
-
-/// Whether the map's entry names the image of page LSN `lsn` in `slot`. A failed write may have left the same image in
-/// another slot, too: the tag decides, and the slot only where there is no tag.
-pub(crate) fn names(entry: MapEntry, slot: SlotId, lsn: Lsn, page_size: u64) -> bool {
-    match entry.tag() {
-        0 => slot_of(entry, page_size) == Some(slot),
-        tag => tag == tag_of(lsn),
-    }
-}
-
-/// The tag of an image in the map: 0 for pages written in place.
-fn tag_in(image: &[u8], expected: u64) -> u64 {
-    if expected == 0 { 0 } else { tag_of(page_lsn(image)) }
-}
 
 /// The data file, for reading.
 pub(crate) struct DataFile {
@@ -112,11 +49,6 @@ impl DataFile {
             .map_err(|e| Error::io(&format!("read {count} slots at {offset} of '{}'", self.file.name()), e))?;
         Ok(buf)
     }
-}
-
-/// The slot that an entry names.
-pub(crate) fn slot_of(entry: MapEntry, page_size: u64) -> Option<SlotId> {
-    entry.slot(SLOTS_START, page_size)
 }
 
 /// The map that a superblock names. Unreadable map pages are empty in it, and listed in `problems`.

@@ -9,9 +9,9 @@ use foldhash::fast::FixedState;
 use super::checkpoint::decode;
 use super::copy_on_write::CopyOnWrite;
 use super::counters::StoreCounters;
-use super::directory::{self, DIRECTORY_FILES};
+use super::directory;
+use super::files::{DATA_FILE, DATA_FILE_NEW, DIRECTORY_FILES, MAP_FILE, is_map_file, len_of, open_file};
 use super::in_place::InPlace;
-use super::look::without_data_file;
 use super::map::{MapEntry, MapPage, PageMap};
 use super::page_store::{MapRecord, PageStore, State};
 use super::placement::Placement;
@@ -21,16 +21,10 @@ use super::superblock::{FEATURE_IN_PLACE, Found, SLOTS_START, Superblock};
 use crate::base::aligned::{BLOCK, BLOCK_U64, aligned, to_u64, to_usize};
 use crate::base::error::{Error, MEND_MAP};
 use crate::base::ids::{Lsn, PageId, SpaceId, TxnId};
-use crate::base::sync::{self, Mutex, Rank, Turn};
+use crate::base::parallel;
+use crate::base::sync::{Mutex, Rank, Turn};
 use crate::io::device::{Device, Files};
 use crate::redo::dirty_counts::DirtyCounts;
-
-/// The data file.
-pub(crate) const DATA_FILE: &str = "data.mpd";
-/// The data file while the database is being created.
-pub(crate) const DATA_FILE_NEW: &str = "data-new.mpd";
-/// The map file.
-pub(crate) const MAP_FILE: &str = "map.mpd";
 
 /// Bound for page ids given out whose format is not in the log: a few for each batch in progress.
 const IDS_IN_FLIGHT: u64 = 1 << 16;
@@ -43,31 +37,6 @@ const READERS_MAX: usize = 8;
 
 /// Map pages for which a further thread is worth its start.
 const PAGES_A_READER: usize = 512;
-
-/// Whether it is a file of the store, except the data file.
-pub(crate) fn is_map_file(name: &str) -> bool {
-    name == MAP_FILE || DIRECTORY_FILES.contains(&name)
-}
-
-pub(super) fn open_file(files: &dyn Files, name: &str) -> Result<Arc<dyn Device>, Error> {
-    files.open(name).map_err(|e| {
-        if e.kind() == std::io::ErrorKind::NotFound && name == DATA_FILE {
-            return match files.list() {
-                Ok(names) => without_data_file(&files.place(), &names),
-                Err(e) => Error::io(&format!("list '{}'", files.place()), e),
-            };
-        }
-        if e.kind() == std::io::ErrorKind::NotFound {
-            let message = format!("file '{name}' is missing in '{}': put it back, or {MEND_MAP}", files.place());
-            return Error::Corruption(message.into());
-        }
-        Error::io(&format!("open '{name}' in '{}'", files.place()), e)
-    })
-}
-
-pub(super) fn len_of(file: &dyn Device) -> Result<u64, Error> {
-    file.len().map_err(|e| Error::io(&format!("look at '{}'", file.name()), e))
-}
 
 /// Whether map files exist.
 pub(super) fn is_beside_map(files: &dyn Files) -> Result<bool, Error> {
@@ -366,7 +335,7 @@ pub(super) fn read_map_pages(
     let readers = (wanted.len() / PAGES_A_READER).clamp(1, READERS_MAX);
     let share = wanted.len().div_ceil(readers).max(1);
     let wanted = Arc::new(wanted);
-    let read = sync::in_parallel("mp-map", readers, |reader| {
+    let read = parallel::in_parallel("mp-map", readers, |reader| {
         let (file, wanted) = (Arc::clone(file), Arc::clone(&wanted));
         move || read_share(&*file, len, uuid, wanted.chunks(share).nth(reader).unwrap_or_default())
     })?;
@@ -423,7 +392,8 @@ mod tests {
     use crate::base::waits::Waits;
     use crate::io::simulated::SimulatedDisk;
     use crate::store::checkpoint::{CheckpointFacts, Snapshot};
-    use crate::store::page_store::{MapRecord, WriteOp};
+    use crate::store::lot::WriteOp;
+    use crate::store::page_store::MapRecord;
     use crate::store::space::Share;
 
     fn open(disk: &SimulatedDisk) -> PageStore {

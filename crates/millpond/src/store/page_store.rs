@@ -11,7 +11,8 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use super::counters::StoreCounters;
 use super::doublewrite::CopyFile;
-use super::look::{SlotContent, content_of};
+use super::image::{SlotContent, content_of};
+use super::lot::WriteOp;
 use super::map::{MapEntry, PageMap, Space};
 use super::placement::Placement;
 use super::slots::Slots;
@@ -26,27 +27,8 @@ use crate::redo::dirty_counts::DirtyCounts;
 use crate::redo::group::GROUP_FRAME_LEN;
 use crate::redo::log::MAP_RECORD_MAX;
 
-/// Largest number of images in a lot (a batch written together).
-pub(crate) const LOT_PAGES: usize = 64;
-
-/// Bound for images of bulk loads and of zones being emptied that wait for their data sync, in total: 1 MiB at 4 KiB.
-/// These are durable after a few milliseconds, in which a load writes half as many more.
-pub(crate) const LOADED_MAX: usize = 4 * LOT_PAGES;
-
 /// Tries to write an image, each in other slots.
 const WRITE_TRIES: u32 = 3;
-
-/// A page's image to write.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct WriteOp {
-    pub(crate) id: PageId,
-    /// The page LSN of the image.
-    pub(crate) lsn: Lsn,
-    /// LSN where the oldest change begins that is in this image and in no durable one; counted. From
-    /// [`PageStore::write`] on the store holds the count. `None`: the page is bulk-loaded, so the log does not know it,
-    /// or moved unchanged.
-    pub(crate) rec_lsn: Option<Lsn>,
-}
 
 /// An image that is readable and not durable.
 #[derive(Clone, Copy)]
@@ -594,6 +576,7 @@ mod tests {
     use super::*;
     use crate::io::simulated::SimulatedDisk;
     use crate::redo::dirty_counts::DirtyCounts;
+    use crate::store::lot::LOT_PAGES;
 
     #[test]
     fn memory_counts_each_image_without_a_sync_twice_and_the_copies() {

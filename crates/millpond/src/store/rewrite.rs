@@ -5,9 +5,9 @@ use std::io::ErrorKind;
 use std::sync::Arc;
 
 use super::checkpoint::encode;
-use super::directory::{self, DIRECTORY_FILES};
+use super::directory;
+use super::files::{DATA_FILE, DIRECTORY_FILES, MAP_FILE, len_of, open_file};
 use super::map::{MapEntry, PageMap, tag_of};
-use super::open::{DATA_FILE, MAP_FILE, len_of, open_file};
 use super::page_store::PageStore;
 use super::space::PLACES_START;
 use super::superblock::{FEATURE_IN_PLACE, SLOTS_START, Superblock};

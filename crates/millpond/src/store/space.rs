@@ -3,8 +3,9 @@
 use std::sync::atomic::Ordering;
 
 use super::directory;
+use super::lot::LOT_PAGES;
 use super::map::{ENTRIES, MapEntry, NUMBERS_END};
-use super::page_store::{DroppedSpace, LOT_PAGES, PageStore, State};
+use super::page_store::{DroppedSpace, PageStore, State};
 use super::superblock::SLOTS_START;
 use super::zones::ZONE_BYTES;
 use crate::base::aligned::{BLOCK_U64, to_u64};

@@ -23,14 +23,14 @@ use crate::io::directory::{Directory, HowToOpen};
 use crate::io::directory_lock::Access;
 use crate::io::overlay::Overlay;
 use crate::mtr::{Record, formats, frees};
+use crate::redo::files::Start;
 use crate::redo::files::{LogFiles, MissingFile, Owner, is_log_file};
 use crate::redo::group::GroupKind;
-use crate::redo::locate::{FoundLog, Start, find_log, find_rings, reach_back};
+use crate::redo::locate::{FoundLog, find_log, find_rings, reach_back};
 use crate::redo::scan::LogScan;
 use crate::schema::catalog_entry::Entry;
-use crate::store::look::{
-    DataFile, SlotContent, content_of, copy_of, image_problem, names, read_map, slot_of, superblocks,
-};
+use crate::store::image::{SlotContent, content_of, image_problem, names, slot_of};
+use crate::store::look::{DataFile, copy_of, read_map, superblocks};
 use crate::store::map::{MapEntry, PageMap};
 use crate::store::page_store::MapRecord;
 use crate::store::rewrite::{Images, rewrite};

@@ -8,7 +8,7 @@ use crate::base::error::Error;
 use crate::base::ids::{PageId, SpaceId};
 use crate::base::page::op::PageOp;
 use crate::base::row::{Reference, Row, Stamp, UndoRef};
-use crate::mtr::Core;
+use crate::core::Core;
 
 /// The bytes of an undo record; `None`: there is no such record. May wait on `page_read` and `free_frame`; callers hold
 /// nothing.

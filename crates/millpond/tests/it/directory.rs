@@ -54,6 +54,7 @@ fn use_files(db: &Db, place: &Path) {
 
 /// Regression: the new log was looked for in the new working directory.
 #[test]
+#[cfg_attr(not(feature = "server"), ignore = "needs the feature 'server'")]
 fn relative_path_after_chdir_makes_files_where_the_database_is() {
     if !is_child() {
         let dir = tempfile::tempdir().expect("a directory");

@@ -30,6 +30,7 @@ fn ask(socket: &Path, request: &str) -> String {
 }
 
 #[test]
+#[cfg_attr(not(feature = "server"), ignore = "needs the feature 'server'")]
 fn running_engine_tells_its_state_and_removes_its_socket() {
     let dir = tempfile::tempdir().expect("a directory");
     let socket = dir.path().join("status");
@@ -70,7 +71,7 @@ fn running_engine_tells_its_state_and_removes_its_socket() {
     assert_eq!(json.as_object().expect("an object").len(), millpond::metrics::METRICS.len());
     assert_eq!(ask(&socket, "yaml\n"), "error: no format 'yaml': use text, prometheus or json\n");
     assert!(ask(&socket, &"x".repeat(40)).starts_with("error: no format 'xxx"));
-    for request in ["GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n", "GET /metrics\n"] {
+    for request in ["GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n", "GET /metrics HTTP/1.0\n"] {
         let answer = ask(&socket, request);
         let (head, body) = answer.split_once("\r\n\r\n").expect("a head and a body");
         assert!(head.starts_with("HTTP/1.1 200 OK\r\n") && body.contains("\nmillpond_log_syncs_total "), "{answer}");
@@ -278,6 +279,7 @@ fn transfers_in_the_device_are_told_while_it_has_them() {
 /// Some clients send nothing, some read nothing, some have gone: the others get answers, and the close waits for none
 /// of them.
 #[test]
+#[cfg_attr(not(feature = "server"), ignore = "needs the feature 'server'")]
 fn clients_that_are_silent_hold_up_neither_others_nor_the_close() {
     let dir = tempfile::tempdir().expect("a directory");
     let socket = dir.path().join("status");
@@ -305,6 +307,7 @@ fn ask_port(port: u16, request: &str) -> String {
 }
 
 #[test]
+#[cfg_attr(not(feature = "server"), ignore = "needs the feature 'server'")]
 fn prometheus_is_answered_on_a_local_port_until_the_close() {
     let dir = tempfile::tempdir().expect("a directory");
     let taken = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("there is one");
@@ -346,6 +349,7 @@ fn prometheus_is_answered_on_a_local_port_until_the_close() {
 }
 
 #[test]
+#[cfg_attr(not(feature = "server"), ignore = "needs the feature 'server'")]
 fn probe_of_the_socket_takes_no_look_from_others() {
     let dir = tempfile::tempdir().expect("a directory");
     let socket = dir.path().join("status");
@@ -360,6 +364,7 @@ fn probe_of_the_socket_takes_no_look_from_others() {
 }
 
 #[test]
+#[cfg_attr(not(feature = "server"), ignore = "needs the feature 'server'")]
 fn impossible_socket_is_refused_before_anything_is_created() {
     let dir = tempfile::tempdir().expect("a directory");
     let path = dir.path().join("db");
@@ -394,6 +399,7 @@ fn impossible_socket_is_refused_before_anything_is_created() {
 }
 
 #[test]
+#[cfg_attr(not(feature = "server"), ignore = "needs the feature 'server'")]
 fn socket_of_a_dead_process_is_replaced_and_a_living_one_stays() {
     let dir = tempfile::tempdir().expect("a directory");
     let socket = dir.path().join("status");

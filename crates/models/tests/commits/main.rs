@@ -46,8 +46,9 @@ use redo::files::{Geometry, LogFiles, Owner, Ring};
 use redo::group::{BEHIND_MAX, GROUP_FRAME_LEN, GROUP_TRAILER_LEN, GroupKind};
 use redo::log::{Log, LogLimits, LogPolicies, Resume};
 use redo::log_spin::{LogSpin, SpinSettings};
-use redo::pipeline::{PipelineSettings, Stage};
+use redo::pipeline::PipelineSettings;
 use redo::recent_closed::LogRecentClosed;
+use redo::waiters::Stage;
 use shuttle::sync::atomic::{AtomicBool, Ordering};
 use shuttle::thread;
 

@@ -2,6 +2,8 @@
 
 #![expect(dead_code, unreachable_pub, reason = "the engine uses more of it than the model")]
 
+#[path = "../../../millpond/src/redo/append.rs"]
+pub(crate) mod append;
 #[path = "../../../millpond/src/redo/credits.rs"]
 pub(crate) mod credits;
 #[path = "../../../millpond/src/redo/ending.rs"]
@@ -28,10 +30,14 @@ pub(crate) mod log_events;
 pub(crate) mod log_spin;
 #[path = "../../../millpond/src/redo/pipeline.rs"]
 pub(crate) mod pipeline;
+#[path = "../../../millpond/src/redo/pipeline_threads.rs"]
+pub(crate) mod pipeline_threads;
 #[path = "../../../millpond/src/redo/recent_closed.rs"]
 pub(crate) mod recent_closed;
 #[path = "../../../millpond/src/redo/scan.rs"]
 pub(crate) mod scan;
+#[path = "../../../millpond/src/redo/waiters.rs"]
+pub(crate) mod waiters;
 
 /// A stand-in: nothing holds the checkpoint back, which the model never moves.
 pub(crate) mod dirty_counts {

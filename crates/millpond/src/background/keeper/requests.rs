@@ -13,7 +13,7 @@ use crate::base::clock;
 use crate::base::error::Error;
 use crate::base::ids::{FrameId, Lsn};
 use crate::engine::CheckpointGoal;
-use crate::store::page_store::LOT_PAGES;
+use crate::store::lot::LOT_PAGES;
 
 /// Most passes over the dirty pages in one cleaning: each pass writes all pages that it finds.
 const PASSES_MAX: u32 = 100_000;

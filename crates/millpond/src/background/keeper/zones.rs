@@ -21,7 +21,7 @@ use crate::base::ids::Lsn;
 use crate::engine::page_writer::Moved;
 use crate::pace::shares::For;
 use crate::pace::zone_cleaning::{WriteCost, ZoneDebt};
-use crate::store::page_store::{LOADED_MAX, LOT_PAGES};
+use crate::store::lot::{LOADED_MAX, LOT_PAGES};
 use crate::store::zones::ZONE_BYTES;
 
 /// Most zones emptied together. Their pages fit into a lot.

@@ -18,7 +18,7 @@ use crate::engine::pacing::{AGES, IDLE, PAYER_OF_MAX, State};
 use crate::pace::envelope::float;
 use crate::pace::payment::{Place, Places};
 use crate::pace::tick::{Inputs, OVERDUE_NS, Rates, TICK_NS};
-use crate::redo::log::take_appended;
+use crate::redo::append::take_appended;
 
 impl Payer {
     /// Removes and returns the places of database `number`. If it has none, makes room for them: forgets the database

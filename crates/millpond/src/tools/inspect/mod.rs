@@ -14,7 +14,8 @@ use crate::base::ids::{PageId, SlotId, SpaceId};
 use crate::io::device::Files;
 use crate::io::directory::{Directory, HowToOpen};
 use crate::io::directory_lock::Access;
-use crate::store::look::{DataFile, read_map, slot_of};
+use crate::store::image::slot_of;
+use crate::store::look::{DataFile, read_map};
 use crate::store::map::{ENTRIES, MapEntry, MapPage};
 use crate::store::superblock::{Found, OFFSETS, Superblock};
 

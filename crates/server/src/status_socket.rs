@@ -2,9 +2,10 @@
 //!
 //! A client sends one line: `text`, `prometheus` or `json`. An empty line, no line, or silence gets the text, but is no
 //! look: a client that only tests for a server does not reset the waits since the last look. A line that begins as HTTP
-//! is answered as on the [port](crate::server::metrics_port), so that `curl --unix-socket` works. How clients are
-//! served: [`status_server`](crate::server::status_server).
+//! is answered as on the [port](crate::metrics_port), so that `curl --unix-socket` works. How clients are served:
+//! [`serve`](crate::serve).
 
+use std::fmt;
 use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 
@@ -12,13 +13,9 @@ use rustix::fs::{Mode, fchmod};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, connect, listen, socket_with};
 
-use crate::base::error::Error;
-use crate::engine::Engine;
-use crate::observe::metrics_text;
-use crate::observe::status::{About, text};
-use crate::server::metrics_port;
-use crate::server::socket_file::{SocketFile, identity};
-use crate::server::status_server::Endpoint;
+use crate::serve::Endpoint;
+use crate::socket_file::{SocketFile, identity};
+use crate::{Source, metrics_port};
 
 /// Most bytes of an unknown request that the answer quotes.
 const ECHO_MAX: usize = 32;
@@ -26,13 +23,24 @@ const ECHO_MAX: usize = 32;
 /// Connections that may wait for their turn.
 const BACKLOG: i32 = 16;
 
+/// The reason why a socket cannot be made, as a clause that names the path: "cannot be made at 'x': ...".
+#[derive(Debug)]
+pub struct Refused(String);
+
+impl fmt::Display for Refused {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Refused {}
+
 /// Makes the socket at `path`, for its owner alone. A socket that no process serves any more is replaced.
-pub(crate) fn endpoint(path: &Path) -> Result<Endpoint, Error> {
-    let refused = |why: String| {
-        let path = path.display();
-        let message = format!("status_socket cannot be made at '{path}': {why}; name another path, or leave it out");
-        Error::InvalidOptions(message.into())
-    };
+///
+/// # Errors
+/// The path is too long, its directory is missing, another file is there, or another process serves the socket.
+pub fn status_socket(path: &Path) -> Result<Endpoint, Refused> {
+    let refused = |why: String| Refused(format!("cannot be made at '{}': {why}", path.display()));
     let address = SocketAddrUnix::new(path)
         .map_err(|_| refused(format!("a path of {} bytes is too long for a socket", path.as_os_str().len())))?;
     match std::fs::symlink_metadata(path) {
@@ -83,16 +91,16 @@ fn is_http(request: &[u8]) -> bool {
     request.starts_with(b"GET ") || request.starts_with(b"HEAD ")
 }
 
-fn answer(request: &[u8], engine: &Engine, about: &About) -> String {
+fn answer(request: &[u8], source: &dyn Source) -> String {
     if is_http(request) {
-        return metrics_port::answer(request, engine, about);
+        return metrics_port::answer(request, source);
     }
     let line = request.split(|byte| *byte == b'\n').next().unwrap_or_default();
     match line.trim_ascii() {
-        b"" => text(engine, about, false),
-        b"text" => text(engine, about, true),
-        b"prometheus" => metrics_text::prometheus(engine),
-        b"json" => metrics_text::json(engine),
+        b"" => source.status(false),
+        b"text" => source.status(true),
+        b"prometheus" => source.prometheus(),
+        b"json" => source.json(),
         other => {
             let echo = other.get(..ECHO_MAX).unwrap_or(other).escape_ascii();
             format!("error: no format '{echo}': use text, prometheus or json\n")

@@ -1,26 +1,23 @@
-//! The server by which a running engine reports its state on the [socket](crate::server::status_socket) and on the
-//! [port](crate::server::metrics_port).
+//! The server by which a running engine reports its state on the [socket](crate::status_socket) and on the
+//! [port](crate::metrics_port).
 //!
 //! Each of the two has one thread, which serves up to [`CLIENTS`] clients at a time and waits for all of them together.
 //! A client has [`PATIENCE`] in all for its request, however slowly the bytes come, and as much for taking the answer.
 //! So a client that sends or reads nothing delays no other while there are places. A close of the engine waits for no
-//! client. The server needs real threads: the deterministic scheduler does not know `poll`.
+//! client. The server needs real threads: a deterministic scheduler does not know `poll`.
 
+use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::time::Duration;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, Shutdown, SocketFlags, accept_with, recv, send, shutdown};
 
-use crate::base::clock::{nanos, now_ns};
-use crate::base::error::Error;
-use crate::base::sync::{self, JoinHandle, Mutex, Rank};
-use crate::base::waits::enter_background;
-use crate::engine::Engine;
-use crate::observe::status::About;
-use crate::server::socket_file::SocketFile;
+use crate::Source;
+use crate::socket_file::SocketFile;
 
 /// Most time of a client for its request, and again for taking the answer.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -28,27 +25,32 @@ const PATIENCE: Duration = Duration::from_secs(1);
 /// Clients served at a time. More wait in the backlog until a client has its answer, or its time is over.
 const CLIENTS: usize = 32;
 
-/// Most bytes of a request: scrapers and browsers send some hundred.
-pub(crate) const REQUEST_MAX: usize = 4096;
+/// The body of a server's thread.
+pub type Work = Box<dyn FnOnce() + Send>;
 
-/// A listener, and the answers to its clients.
-pub(crate) struct Endpoint {
+/// Waits for the end of a server's thread.
+pub type Join = Box<dyn FnOnce() + Send>;
+
+/// A listener, and the answers to its clients. Clients may connect already; [`serve`](Endpoint::serve) answers them.
+pub struct Endpoint {
     /// Non-blocking.
     pub(crate) listener: OwnedFd,
     /// The name of the thread that serves the endpoint.
     pub(crate) thread: &'static str,
     /// Whether these bytes are a whole request.
     pub(crate) is_whole: fn(&[u8]) -> bool,
-    /// The answer to a request: whole, longer than [`REQUEST_MAX`], or as far as it came.
-    pub(crate) answer: fn(&[u8], &Engine, &About) -> String,
+    /// The answer to a request: whole, longer than [`Endpoint::REQUEST_MAX`], or as far as it came.
+    pub(crate) answer: fn(&[u8], &dyn Source) -> String,
     pub(crate) file: Option<SocketFile>,
 }
 
-/// An endpoint and the thread that serves it, until dropped.
-pub(crate) struct StatusServer {
+/// An endpoint and the thread that serves it, until dropped. The drop removes the socket's file, ends the thread,
+/// whatever its clients do, and waits for it.
+#[must_use]
+pub struct Server {
     endpoint: Arc<Endpoint>,
-    stopped: Arc<Mutex<bool>>,
-    thread: Option<JoinHandle<()>>,
+    is_stopped: Arc<AtomicBool>,
+    join: Option<Join>,
     file: Option<SocketFile>,
 }
 
@@ -56,8 +58,8 @@ pub(crate) struct StatusServer {
 struct Client {
     stream: OwnedFd,
     stage: Stage,
-    /// Deadline of the stage (ns).
-    until_ns: u64,
+    /// Deadline of the stage.
+    until: Instant,
 }
 
 /// The stage of a client.
@@ -72,78 +74,97 @@ enum Stage {
 }
 
 impl Endpoint {
-    pub(crate) fn serve(mut self, engine: Arc<Engine>, about: About) -> Result<StatusServer, Error> {
+    /// Most bytes of a request: scrapers and browsers send some hundred.
+    pub(crate) const REQUEST_MAX: usize = 4096;
+
+    /// The name of the thread that serves the endpoint.
+    #[must_use]
+    pub fn thread(&self) -> &'static str {
+        self.thread
+    }
+
+    /// Answers clients from `source`. `start` starts a thread of this name, which does the work to its end, and returns
+    /// the wait for that end.
+    ///
+    /// # Errors
+    /// `start` could start no thread.
+    pub fn serve(
+        self,
+        source: Arc<dyn Source>,
+        start: impl FnOnce(&'static str, Work) -> io::Result<Join>,
+    ) -> io::Result<Server> {
+        self.serve_with(PATIENCE, source, start)
+    }
+
+    fn serve_with(
+        mut self,
+        patience: Duration,
+        source: Arc<dyn Source>,
+        start: impl FnOnce(&'static str, Work) -> io::Result<Join>,
+    ) -> io::Result<Server> {
         let file = self.file.take();
-        let (endpoint, stopped) = (Arc::new(self), Arc::new(Mutex::new(Rank::Status, false)));
-        let thread = {
-            let (endpoint, stopped) = (Arc::clone(&endpoint), Arc::clone(&stopped));
-            sync::spawn(endpoint.thread, move || {
-                enter_background();
-                serve(&endpoint, &stopped, PATIENCE, |request| (endpoint.answer)(request, &engine, &about));
-            })
+        let (endpoint, is_stopped) = (Arc::new(self), Arc::new(AtomicBool::new(false)));
+        let work: Work = {
+            let (endpoint, is_stopped) = (Arc::clone(&endpoint), Arc::clone(&is_stopped));
+            Box::new(move || serve(&endpoint, &is_stopped, patience, &*source))
         };
-        let thread = thread.map_err(|e| Error::thread(endpoint.thread, e))?;
-        Ok(StatusServer { endpoint, stopped, thread: Some(thread), file })
+        let join = start(endpoint.thread, work)?;
+        Ok(Server { endpoint, is_stopped, join: Some(join), file })
     }
 }
 
-impl Drop for StatusServer {
-    /// Ends the thread, whatever its clients do, and waits for it.
+impl Drop for Server {
     fn drop(&mut self) {
         // First of all: a client that finds no server, and no file, knows of a close. A crash leaves the file.
         drop(self.file.take());
-        *self.stopped.lock() = true;
+        // Release: pairs with the Acquire of the thread, which `poll` wakes after this.
+        self.is_stopped.store(true, Ordering::Release);
         // Ends `poll`.
         let _ = shutdown(&self.endpoint.listener, Shutdown::Both);
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
+        if let Some(join) = self.join.take() {
+            join();
         }
     }
 }
 
 /// The thread's body.
-pub(crate) fn serve(endpoint: &Endpoint, stopped: &Mutex<bool>, patience: Duration, answer: impl Fn(&[u8]) -> String) {
-    let patience_ns = nanos(patience);
+fn serve(endpoint: &Endpoint, is_stopped: &AtomicBool, patience: Duration, source: &dyn Source) {
     let mut clients: Vec<Client> = Vec::new();
     // No client is accepted before this time: there was no spare descriptor, and `accept` would fail repeatedly.
-    let mut shut_until_ns = 0;
+    let mut shut_until = Instant::now();
     loop {
-        let now = now_ns();
-        let is_open = clients.len() < CLIENTS && now >= shut_until_ns;
+        let now = Instant::now();
+        let is_open = clients.len() < CLIENTS && now >= shut_until;
         let mut waits = vec![PollFd::new(&endpoint.listener, if is_open { PollFlags::IN } else { PollFlags::empty() })];
         waits.extend(clients.iter().map(|client| PollFd::new(&client.stream, client.waits_for())));
-        let opens_at_ns = (shut_until_ns > now).then_some(shut_until_ns);
-        let next_ns = clients.iter().map(|client| client.until_ns).chain(opens_at_ns).min();
-        let left = next_ns.map(|at| Duration::from_nanos(at.saturating_sub(now)));
+        let opens_at = (shut_until > now).then_some(shut_until);
+        let next = clients.iter().map(|client| client.until).chain(opens_at).min();
         // A timeout that is too long for the system means no timeout.
-        let left = left.and_then(|left| Timespec::try_from(left).ok());
+        let left = next.and_then(|at| Timespec::try_from(at.saturating_duration_since(now)).ok());
         match poll(&mut waits, left.as_ref()) {
             Ok(_) | Err(Errno::INTR) => {}
             // No memory for `poll`: the server answers no more.
             Err(_) => return,
         }
-        if *stopped.lock() {
+        if is_stopped.load(Ordering::Acquire) {
             return;
         }
         let is_ready: Vec<bool> = waits.iter().map(|wait| !wait.revents().is_empty()).collect();
-        let now = now_ns();
+        let now = Instant::now();
         let mut ready = is_ready.iter().skip(1).copied();
         clients.retain_mut(|client| {
-            let is_late = now >= client.until_ns;
+            let is_late = now >= client.until;
             let acts = ready.next().unwrap_or(false) || is_late;
-            !acts || client.act(endpoint.is_whole, &answer, is_late, now.saturating_add(patience_ns))
+            !acts || client.act(endpoint, source, is_late, now + patience)
         });
         if !(is_open && is_ready.first().copied().unwrap_or(false)) {
             continue;
         }
         match accept_with(&endpoint.listener, SocketFlags::CLOEXEC) {
-            Ok(stream) => {
-                let until_ns = now.saturating_add(patience_ns);
-                clients.push(Client { stream, stage: Stage::Asks(Vec::new()), until_ns });
-            }
+            Ok(stream) => clients.push(Client { stream, stage: Stage::Asks(Vec::new()), until: now + patience }),
             // The client has gone again.
             Err(Errno::AGAIN | Errno::INTR | Errno::CONNABORTED) => {}
-            Err(_) => shut_until_ns = now.saturating_add(patience_ns),
+            Err(_) => shut_until = now + patience,
         }
     }
 }
@@ -158,28 +179,22 @@ impl Client {
 
     /// Does what can be done without waiting. False: the client is done with. So is a client whose time is over,
     /// unless it has asked just now.
-    fn act(
-        &mut self,
-        is_whole: fn(&[u8]) -> bool,
-        answer: &impl Fn(&[u8]) -> String,
-        is_late: bool,
-        takes_until_ns: u64,
-    ) -> bool {
+    fn act(&mut self, endpoint: &Endpoint, source: &dyn Source, is_late: bool, takes_until: Instant) -> bool {
         let mut bytes = [0; 1024];
         match &mut self.stage {
             Stage::Asks(request) => {
                 let is_over = match recv(&self.stream, &mut bytes, RecvFlags::DONTWAIT) {
                     Ok((_, len @ 1..)) => {
                         request.extend_from_slice(&bytes[..len]);
-                        is_whole(request) || request.len() > REQUEST_MAX
+                        (endpoint.is_whole)(request) || request.len() > Endpoint::REQUEST_MAX
                     }
                     Err(Errno::AGAIN | Errno::INTR) => false,
                     _ => true,
                 };
                 // Silence is the end of a request, too.
                 if is_over || is_late {
-                    self.stage = Stage::Takes(answer(request).into_bytes(), 0);
-                    self.until_ns = takes_until_ns;
+                    self.stage = Stage::Takes((endpoint.answer)(request, source).into_bytes(), 0);
+                    self.until = takes_until;
                 }
                 true
             }
@@ -218,20 +233,35 @@ mod tests {
     /// Most time that a failing test waits for an answer.
     const GIVES_UP: Duration = Duration::from_secs(60);
 
+    struct Echo;
+
+    impl Source for Echo {
+        fn status(&self, _: bool) -> String {
+            String::new()
+        }
+
+        fn prometheus(&self) -> String {
+            String::new()
+        }
+
+        fn json(&self) -> String {
+            String::new()
+        }
+    }
+
     /// Answers each request with itself until dropped.
-    pub(crate) fn serve_at(path: &Path, patience: Duration) -> StatusServer {
+    fn serve_at(path: &Path, patience: Duration) -> Server {
         let listener = UnixListener::bind(path).expect("made");
         listener.set_nonblocking(true).expect("set");
         let is_whole = |request: &[u8]| request.contains(&b'\n');
-        let answer = |_: &[u8], _: &Engine, _: &About| String::new();
-        let endpoint = Arc::new(Endpoint { listener: listener.into(), thread: "echo", is_whole, answer, file: None });
-        let stopped = Arc::new(Mutex::new(Rank::Status, false));
-        let thread = {
-            let (endpoint, stopped) = (Arc::clone(&endpoint), Arc::clone(&stopped));
-            let echo = |request: &[u8]| format!("[{}]", request.escape_ascii());
-            sync::spawn("echo", move || serve(&endpoint, &stopped, patience, echo))
+        let answer = |request: &[u8], _: &dyn Source| format!("[{}]", request.escape_ascii());
+        let endpoint = Endpoint { listener: listener.into(), thread: "echo", is_whole, answer, file: None };
+        let start = |name: &str, work: Work| {
+            let thread = std::thread::Builder::new().name(name.to_owned()).spawn(work)?;
+            let join: Join = Box::new(move || thread.join().expect("no panic"));
+            Ok(join)
         };
-        StatusServer { endpoint, stopped, thread: Some(thread.expect("started")), file: None }
+        endpoint.serve_with(patience, Arc::new(Echo), start).expect("started")
     }
 
     fn client(path: &Path, says: &[u8]) -> UnixStream {
@@ -279,7 +309,10 @@ mod tests {
         let dir = tempfile::tempdir().expect("a directory");
         let path = dir.path().join("sock");
         let _server = serve_at(&path, Duration::from_secs(3_600));
-        let answer = answer_to(client(&path, &vec![b'x'; 300 * REQUEST_MAX]));
-        assert!(answer.starts_with("[xxx") && (REQUEST_MAX..2 * REQUEST_MAX).contains(&answer.len()), "{answer}");
+        let answer = answer_to(client(&path, &vec![b'x'; 300 * Endpoint::REQUEST_MAX]));
+        assert!(
+            answer.starts_with("[xxx") && (Endpoint::REQUEST_MAX..2 * Endpoint::REQUEST_MAX).contains(&answer.len()),
+            "{answer}"
+        );
     }
 }

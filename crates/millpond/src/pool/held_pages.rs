@@ -1,0 +1,136 @@
+//! The pages that an operation holds between its restarts, and its right to hold them (POOL-4).
+//!
+//! An operation that misses pages asks for [admission](super::admission) first. Admitted, it pins the pages that it
+//! loads one by one, as many as a way from root to leaf has, and the pages that it loads together. An operation in the
+//! [lane](super::lane) needs no admission, and keeps all of its pages.
+
+use smallvec::SmallVec;
+
+use super::admission::Admitted;
+use super::buffer_pool::Pool;
+use super::frame::Pin;
+use super::lane::InLane;
+use crate::base::error::Error;
+use crate::base::ids::PageId;
+
+/// Pins, and the right to them.
+pub(crate) struct HeldPages<'p> {
+    pool: &'p Pool,
+    /// The pages loaded last, one by one.
+    loaded: SmallVec<[Pin<'p>; 1]>,
+    /// The pages that were loaded together, or in the lane.
+    kept: Vec<Pin<'p>>,
+    lane: Option<InLane<'p>>,
+    admitted: Option<Admitted<'p>>,
+}
+
+impl<'p> HeldPages<'p> {
+    /// Holds nothing.
+    pub(crate) fn new(pool: &'p Pool) -> Self {
+        HeldPages { pool, loaded: SmallVec::new(), kept: Vec::new(), lane: None, admitted: None }
+    }
+
+    /// Gives up the pages, the place in the lane, and the admission.
+    pub(crate) fn give_up(&mut self) {
+        self.give_up_pages();
+        self.lane = None;
+        self.admitted = None;
+    }
+
+    fn give_up_pages(&mut self) {
+        self.loaded.clear();
+        self.kept.clear();
+    }
+
+    /// Gives up the pages that were loaded one by one outside the lane.
+    pub(crate) fn give_up_loaded(&mut self) {
+        self.loaded.clear();
+    }
+
+    /// Whether the operation is in the lane of one.
+    pub(crate) fn is_in_lane(&self) -> bool {
+        self.lane.is_some()
+    }
+
+    /// Gives up the pages, then waits on `lane` until no other operation is in it.
+    pub(crate) fn enter_lane(&mut self) {
+        // The operation in the lane may be waiting for the frames that this one has pinned.
+        self.give_up_pages();
+        self.lane = Some(self.pool.enter_lane());
+    }
+
+    /// Waits on `admission` for the right to load pages one by one, unless the operation has it already.
+    pub(crate) fn admit_one(&mut self) {
+        // An operation in the lane must not wait for one that may wait for the lane.
+        if self.admitted.is_none() && self.lane.is_none() {
+            self.admitted = Some(self.pool.admit());
+        }
+    }
+
+    /// Waits on `admission` for the right to hold `places` pages. The operation holds nothing, and is not in the lane.
+    pub(crate) fn admit_batch(&mut self, places: usize) {
+        self.admitted = Some(self.pool.admit_batch(places));
+    }
+
+    /// Whether the operation may hold `places` pages.
+    pub(crate) fn has_places(&self, places: usize) -> bool {
+        self.lane.is_some() || self.admitted.as_ref().is_some_and(|admitted| admitted.places() >= places)
+    }
+
+    /// Loads and holds the page. Outside the lane the operation unpins its pages before it waits for a frame that
+    /// another thread must free: in a pool that has shrunk they may be all there is.
+    pub(crate) fn load(&mut self, id: PageId) -> Result<(), Error> {
+        if self.lane.is_some() {
+            let pin = self.pool.load(id)?;
+            // A batch's number of changes times a tree's depth is below this limit. More pages come from descents that
+            // were given up.
+            self.bound_kept(0);
+            self.kept.push(pin);
+            return Ok(());
+        }
+        if self.loaded.len() >= self.pool.way() {
+            self.loaded.clear();
+        }
+        let is_empty = self.loaded.is_empty() && self.kept.is_empty();
+        let held = if is_empty { None } else { self.pool.load_holding(id)? };
+        let pin = match held {
+            Some(pin) => pin,
+            None => {
+                self.give_up_pages();
+                self.pool.load(id)?
+            }
+        };
+        self.loaded.push(pin);
+        Ok(())
+    }
+
+    /// Loads and holds those of the pages that can be loaded together.
+    pub(crate) fn load_together(&mut self, ids: &[PageId]) {
+        let pins = self.pool.load_together(ids);
+        if self.lane.is_none() {
+            self.kept.clear();
+        }
+        self.bound_kept(pins.len());
+        self.kept.extend(pins);
+    }
+
+    /// Holds the page if the operation is in the lane.
+    pub(crate) fn keep_in_lane(&mut self, pin: Pin<'p>) {
+        if self.lane.is_some() {
+            self.kept.push(pin);
+        }
+    }
+
+    /// Gives up the kept pages if, with as many `more`, they are more than half of the pool.
+    pub(crate) fn bound_kept(&mut self, more: usize) {
+        if self.kept.len() + more > self.pool.len() / 2 {
+            self.kept.clear();
+        }
+    }
+
+    /// Number of pages that the operation keeps in the lane; `None`: it is not in the lane.
+    #[cfg(test)]
+    pub(crate) fn kept_in_lane(&self) -> Option<usize> {
+        self.lane.is_some().then_some(self.kept.len())
+    }
+}
