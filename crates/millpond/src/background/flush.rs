@@ -46,7 +46,7 @@ impl Engine {
 
     /// Writes a lot of pages of one instance, in the caller's thread. Neighbours, if wanted, displace the last pages.
     /// Returns the number of pages written. 0 for a non-empty lot: not now.
-    pub(crate) fn flush_lot(&self, why: FlushReason, pages: Vec<Pin<'_>>) -> Result<usize, Error> {
+    pub(super) fn flush_lot(&self, why: FlushReason, pages: Vec<Pin<'_>>) -> Result<usize, Error> {
         let classic = self.classic_flushing.as_ref().filter(|_| !matches!(why, FlushReason::SinglePage));
         let (pages, neighbors) = match classic {
             Some(classic) => self.beside(classic, pages),

@@ -167,7 +167,7 @@ impl Keeper {
     }
 
     /// Does what is due. Returns when (ns) to look again if no thread rings the bell.
-    pub(crate) fn step(&mut self, now: u64) -> u64 {
+    pub(super) fn step(&mut self, now: u64) -> u64 {
         self.engine.core.pool.keeper_is_busy(now);
         if !self.failed
             && let Err(error) = self.work(now)

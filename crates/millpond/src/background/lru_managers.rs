@@ -50,7 +50,7 @@ fn run(engine: &Engine, at: usize, end: &End, mut sleep: AdaptiveSleep) -> Resul
 
 impl Engine {
     /// Frees frames of an instance from the tail of its list. Returns the number of frames.
-    pub(crate) fn refill(&self, at: usize) -> Result<usize, Error> {
+    pub(super) fn refill(&self, at: usize) -> Result<usize, Error> {
         let began_ns = clock::now_ns();
         let made = self.refill_from_tail(at)?;
         // A pass without work takes hardly any time. Counting it would hide how long the others take.

@@ -27,12 +27,12 @@ pub(crate) struct End {
 
 impl End {
     /// Whether the end is near.
-    pub(crate) fn is_near(&self) -> bool {
+    pub(super) fn is_near(&self) -> bool {
         *self.is_near.lock()
     }
 
     /// Sleeps until `deadline_ns`, or the end. Returns whether the end is near.
-    pub(crate) fn wait_until(&self, deadline_ns: u64) -> bool {
+    pub(super) fn wait_until(&self, deadline_ns: u64) -> bool {
         let mut is_near = self.is_near.lock();
         while !*is_near && clock::now_ns() < deadline_ns {
             (is_near, _) = self.news.wait_until(is_near, deadline_ns, "the end, or a tick");
@@ -42,13 +42,13 @@ impl End {
 
     /// Sleeps as long as a piece of work took, so that other threads get half of the device's time. Returns whether
     /// the end is near.
-    pub(crate) fn rest(&self, took_ns: u64) -> bool {
+    pub(super) fn rest(&self, took_ns: u64) -> bool {
         self.wait_until(clock::now_ns() + took_ns)
     }
 
     /// Sleeps until `is_so`, or the end. Returns whether the end is near. A thread that changes the result of `is_so`
     /// calls [`look_again`](Threads::look_again).
-    pub(crate) fn wait_for(&self, is_so: impl Fn() -> bool) -> bool {
+    pub(super) fn wait_for(&self, is_so: impl Fn() -> bool) -> bool {
         let mut is_near = self.is_near.lock();
         while !*is_near && !is_so() {
             is_near = self.news.wait(is_near, "the end, or work");
@@ -65,7 +65,7 @@ impl Threads {
     }
 
     /// Starts one more thread. If its work fails or panics, the log stops, and all waiters get the reason.
-    pub(crate) fn start(
+    pub(super) fn start(
         &mut self,
         name: &'static str,
         engine: &Arc<Engine>,
@@ -88,7 +88,7 @@ impl Threads {
     }
 
     /// Registers a bell that a thread waits for: it is rung when the end is near.
-    pub(crate) fn ring_at_end(&mut self, bell: &Arc<Bell>) {
+    pub(super) fn ring_at_end(&mut self, bell: &Arc<Bell>) {
         self.bells.push(Arc::clone(bell));
     }
 

@@ -67,7 +67,7 @@ pub(crate) enum Rank {
 
 impl Rank {
     /// Whether this is the rank of a [`Turn`](super::sync::Turn).
-    pub(crate) const fn is_turn(self) -> bool {
+    pub(super) const fn is_turn(self) -> bool {
         (self as u8) < Rank::Options as u8
     }
 

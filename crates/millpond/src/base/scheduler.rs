@@ -175,29 +175,29 @@ impl Task {
     }
 
     /// The task's number.
-    pub(crate) fn id(&self) -> TaskId {
+    pub(super) fn id(&self) -> TaskId {
         self.id
     }
 
     /// Virtual time.
-    pub(crate) fn now_ns(&self) -> u64 {
+    pub(super) fn now_ns(&self) -> u64 {
         self.state().now_ns
     }
 
     /// 64 random bits from the seed.
-    pub(crate) fn random_u64(&self) -> u64 {
+    pub(super) fn random_u64(&self) -> u64 {
         self.state().rng.next_u64()
     }
 
     /// Registers a task; its thread calls [`run`](Self::run).
-    pub(crate) fn new_task(&self, name: &str) -> Task {
+    pub(super) fn new_task(&self, name: &str) -> Task {
         let mut state = self.state();
         state.tasks.push(TaskState::new(name));
         Task { id: state.tasks.len() - 1, shared: Arc::clone(&self.shared) }
     }
 
     /// The body of a task's thread.
-    pub(crate) fn run<T>(self, work: impl FnOnce() -> T) -> T {
+    pub(super) fn run<T>(self, work: impl FnOnce() -> T) -> T {
         CURRENT.with(|current| *current.borrow_mut() = Some(self.clone()));
         let started = catch_unwind(AssertUnwindSafe(|| {
             let mut state = self.state();
@@ -240,7 +240,7 @@ impl Task {
     }
 
     /// Waits until task `other` has ended.
-    pub(crate) fn wait_for_end(&self, other: TaskId) {
+    pub(super) fn wait_for_end(&self, other: TaskId) {
         while self.state().tasks[other].status != Status::Ended {
             if !self.block(Self::end_address_of(other), None, "another task's end") {
                 return;
@@ -249,7 +249,7 @@ impl Task {
     }
 
     /// Offers the baton to another task.
-    pub(crate) fn yield_now(&self) {
+    pub(super) fn yield_now(&self) {
         let mut state = self.state();
         if state.aborted.is_some() {
             drop(state);
@@ -262,7 +262,7 @@ impl Task {
 
     /// A point where the thread may lose its processor: for a moment, or until all other threads have run as far as
     /// they can. With random passing alone, the baton comes back before another thread has done much.
-    pub(crate) fn preempt(&self) {
+    pub(super) fn preempt(&self) {
         if self.random_u64().is_multiple_of(LONG_PREEMPTION_ONE_IN) {
             self.sleep_ns(LONG_PREEMPTION_NS);
         } else {
@@ -272,7 +272,7 @@ impl Task {
 
     /// Parks until `address` is woken or `deadline_ns` has come. False: the simulation is over; the caller is unwinding
     /// and must go on without the wait.
-    pub(crate) fn block(&self, address: usize, deadline_ns: Option<u64>, why: &'static str) -> bool {
+    pub(super) fn block(&self, address: usize, deadline_ns: Option<u64>, why: &'static str) -> bool {
         let mut state = self.state();
         if state.aborted.is_some() {
             drop(state);
@@ -295,12 +295,12 @@ impl Task {
     }
 
     /// Makes all tasks parked on `address` runnable.
-    pub(crate) fn wake_all(&self, address: usize) {
+    pub(super) fn wake_all(&self, address: usize) {
         Self::wake(&mut self.state(), address, usize::MAX);
     }
 
     /// Makes one task parked on `address` runnable. Arrival order is not recorded, so the seed chooses.
-    pub(crate) fn wake_one(&self, address: usize) {
+    pub(super) fn wake_one(&self, address: usize) {
         Self::wake(&mut self.state(), address, 1);
     }
 

@@ -45,7 +45,7 @@ pub struct LatchWait {
 
 impl LatchWait {
     /// A wait of `ns` nanoseconds for a page of this level. The tree is filled in later.
-    pub(crate) fn new(page: PageId, level: u8, ns: u64) -> LatchWait {
+    pub(super) fn new(page: PageId, level: u8, ns: u64) -> LatchWait {
         let time = Duration::from_nanos(ns);
         LatchWait { space: page.space().0, page: page.number(), level, time, tree: None }
     }

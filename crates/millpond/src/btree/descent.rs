@@ -66,7 +66,7 @@ impl<'p> Restarts<'p> {
     }
 
     /// The share of room in the data files that the operation may use.
-    pub(crate) fn room(&self) -> Share {
+    pub(super) fn room(&self) -> Share {
         self.room
     }
 
@@ -90,7 +90,7 @@ impl<'p> Restarts<'p> {
 
     /// Prepares for a split: outside the lane the operation gives up everything, in the lane it keeps its pages.
     /// Nothing is latched here.
-    pub(crate) fn begin_split(&mut self) {
+    pub(super) fn begin_split(&mut self) {
         if self.held.is_in_lane() {
             // The pool may have shrunk meanwhile.
             self.held.bound_kept(0);
@@ -313,7 +313,7 @@ fn by_routes<'g>(
 
 /// Up to `count` leaves with one parent, from the target's leaf on; to the left, if `leftwards`. A guess, without a
 /// latch.
-pub(crate) fn leaves_ahead(core: &Core, root: &Root, target: Target<'_>, leftwards: bool, count: usize) -> Vec<PageId> {
+pub(super) fn leaves_ahead(core: &Core, root: &Root, target: Target<'_>, leftwards: bool, count: usize) -> Vec<PageId> {
     let guard = pin();
     let (id, hint) = by_routes(core, root, target, 1, &guard).unwrap_or((root.id, &root.hint));
     let Some(route) = core.pool.route(id, hint, &guard).filter(|route| route.view().level() == 1) else {
@@ -478,7 +478,7 @@ pub(crate) fn leaf_write<'p>(
 
 /// Latches the page of `level` that covers `key`, and its parent, exclusively; no parent: the page is the root. If the
 /// root is below `level` by now, returns the root, too.
-pub(crate) fn page_and_parent<'p>(
+pub(super) fn page_and_parent<'p>(
     core: &'p Core,
     root: &Root,
     key: &[u8],

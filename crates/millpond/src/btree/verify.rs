@@ -18,7 +18,7 @@ pub(crate) struct TreeReport {
     pub(crate) entries: u64,
     /// Number of rows with a delete mark.
     pub(crate) deleted: u64,
-    pub(crate) height: u8,
+    pub(super) height: u8,
     pub(crate) problems: Vec<String>,
 }
 

@@ -20,7 +20,7 @@ use crate::redo::credits::LogCredit;
 use crate::schema::catalog_entry::{ENTRY_MAX, Entry};
 
 /// Most bytes of a tree's or a table's name.
-pub(crate) const NAME_MAX: usize = 255;
+pub(super) const NAME_MAX: usize = 255;
 
 /// Most bytes of redo of a change of the catalog, including the drop of all spaces that an entry names.
 const REDO_LEN: usize = NAME_MAX + 2 * ENTRY_MAX + 128;

@@ -16,7 +16,7 @@ use crate::pace::classic_flushing::{AdaptiveFlushingMethod, CleanerLsnAgeFactor,
 use crate::pool::neighbors::FlushNeighbors;
 
 /// The methods that are carried out by page cleaners.
-pub(crate) const METHODS: &[AdaptiveFlushingMethod] =
+const METHODS: &[AdaptiveFlushingMethod] =
     &[AdaptiveFlushingMethod::Adaptive, AdaptiveFlushingMethod::KeepAverage, AdaptiveFlushingMethod::SyncOnly];
 
 pub(crate) const AGE_FACTORS: &[CleanerLsnAgeFactor] =

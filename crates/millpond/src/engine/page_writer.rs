@@ -174,7 +174,7 @@ impl PageWrites {
     }
 
     /// Number of pages of large lots, and the device's time for them in nanoseconds.
-    pub(crate) fn lots(&self) -> (u64, u64) {
+    pub(super) fn lots(&self) -> (u64, u64) {
         (self.lots_pages.load(Ordering::Relaxed), self.lots_ns.load(Ordering::Relaxed))
     }
 }

@@ -84,7 +84,7 @@ impl RecoveryTime {
     }
 
     /// Bytes of log that the target allows, at most `capacity`.
-    pub(crate) fn log_bytes(&self, capacity: u64) -> u64 {
+    pub(super) fn log_bytes(&self, capacity: u64) -> u64 {
         let target_ms = self.target_ms.load(Ordering::Relaxed);
         if target_ms == 0 {
             return capacity;

@@ -21,7 +21,7 @@ pub(crate) struct TreeState {
     pub(crate) space: SpaceId,
     pub(crate) root: Root,
     /// The tree with the chunks of long values, once it exists.
-    pub(crate) chunks: OnceLock<Arc<TreeState>>,
+    pub(super) chunks: OnceLock<Arc<TreeState>>,
     /// The engine's address: tells the trees of one open database from those of another.
     pub(crate) database: usize,
     /// Shared for operations under way, exclusive for a thread that drops the tree or closes the database.

@@ -51,7 +51,7 @@ pub(crate) enum Batches {
 
 impl Batches {
     /// The engine that the option asks for.
-    pub(crate) fn new(engine: IoEngine) -> io::Result<Batches> {
+    pub(super) fn new(engine: IoEngine) -> io::Result<Batches> {
         if engine != IoEngine::Threads {
             match Rings::new() {
                 Ok(rings) => return Ok(Batches::IoUring(rings)),

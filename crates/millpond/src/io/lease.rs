@@ -84,7 +84,7 @@ impl LeasedFiles {
 
     /// Refuses later changes of the files, waits until none is in progress, and releases the lock. The wait ends when
     /// the device has finished its current calls. The caller holds no latch and no mutex.
-    pub(crate) fn end(&self) {
+    pub(super) fn end(&self) {
         self.lease.end_wait();
         if !self.keeps_lock {
             self.files.release();

@@ -17,11 +17,11 @@ pub(crate) fn check_may_begin(engine: &Engine, what: &str, name: &str) -> Result
 /// The common part of the handles of loads.
 pub(crate) struct Load {
     /// `tree` or `table`, for messages.
-    pub(crate) what: &'static str,
-    pub(crate) name: Box<str>,
+    pub(super) what: &'static str,
+    pub(super) name: Box<str>,
     pub(crate) rows: u64,
     /// `None` after an error.
-    pub(crate) into: Option<RowsLoad>,
+    pub(super) into: Option<RowsLoad>,
 }
 
 impl std::fmt::Debug for Load {

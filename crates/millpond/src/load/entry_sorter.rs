@@ -8,14 +8,14 @@ use crate::schema::index_key::EntryBytes;
 
 /// Takes rows, and collects their entries for sorting.
 pub(crate) struct EntrySorter {
-    pub(crate) definition: IndexDefinition,
+    pub(super) definition: IndexDefinition,
     sorter: Sorter,
     /// Buffer for the key of one entry, reused.
     entry: EntryBytes,
 }
 
 impl EntrySorter {
-    pub(crate) fn new(definition: IndexDefinition, sorter: Sorter) -> EntrySorter {
+    pub(super) fn new(definition: IndexDefinition, sorter: Sorter) -> EntrySorter {
         EntrySorter { definition, sorter, entry: EntryBytes::new() }
     }
 
@@ -38,7 +38,7 @@ impl EntrySorter {
     }
 
     /// Ends the input. Entries with the same key, of a unique index, come in any order.
-    pub(crate) fn finish(self) -> Result<(IndexDefinition, Sorted), Error> {
+    pub(super) fn finish(self) -> Result<(IndexDefinition, Sorted), Error> {
         Ok((self.definition, self.sorter.finish()?))
     }
 }

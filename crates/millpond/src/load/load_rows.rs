@@ -40,7 +40,7 @@ pub(crate) struct RowsLoad {
     /// Sorters that share memory: one for each index, and one for rows in any order.
     sharing: usize,
     /// Rows added so far.
-    pub(crate) count: u64,
+    pub(super) count: u64,
 }
 
 /// The part of a row that its leaf stores.
@@ -149,7 +149,7 @@ impl RowsLoad {
 
     /// Builds the rest of the trees. For each tree: waits until its pages are durable and named by map groups, then
     /// makes the root lead to them.
-    pub(crate) fn build(&mut self) -> Result<(), Error> {
+    pub(super) fn build(&mut self) -> Result<(), Error> {
         if let Some(chunks) = &mut self.chunks {
             chunks.loading.build()?;
         }
@@ -174,7 +174,7 @@ impl RowsLoad {
 }
 
 /// Refuses a load if a tree or a table has the name.
-pub(crate) fn check_untaken(engine: &Engine, what: &str, name: &str) -> Result<(), Error> {
+pub(super) fn check_untaken(engine: &Engine, what: &str, name: &str) -> Result<(), Error> {
     let Some(entry) = catalog::find(&engine.core, name)? else { return Ok(()) };
     let is = if matches!(entry, Entry::Tree { .. }) { "tree" } else { "table" };
     let message = format!("{is} '{name}' exists already: load into a {what} of another name, or drop it first");

@@ -58,13 +58,13 @@ pub(crate) struct Loading {
     lots: Lots,
     /// Counter for the names of sort files.
     runs: RunNumbers,
-    pub(crate) named: bool,
+    pub(super) named: bool,
 }
 
 impl Loading {
     /// Begins a load into a new space. Messages call the tree by `name` and `role`. May wait on `metadata`,
     /// `log_space`, `free_frame`, `file_growth` and `log_flush`.
-    pub(crate) fn begin(engine: &Arc<Engine>, name: &str, role: Role) -> Result<Loading, Error> {
+    pub(super) fn begin(engine: &Arc<Engine>, name: &str, role: Role) -> Result<Loading, Error> {
         let page_size = engine.core.store.page_size();
         let builder = match role {
             Role::Chunks => Builder::filled_to(chunks::full_leaf(page_size)),
@@ -86,7 +86,7 @@ impl Loading {
         Ok(loading)
     }
 
-    pub(crate) fn engine(&self) -> &Arc<Engine> {
+    pub(super) fn engine(&self) -> &Arc<Engine> {
         &self.lots.engine
     }
 
@@ -96,27 +96,27 @@ impl Loading {
     }
 
     /// The tree that is loaded, for messages.
-    pub(crate) fn tree(&self) -> &TreeState {
+    pub(super) fn tree(&self) -> &TreeState {
         &self.lots.state
     }
 
     /// The space.
-    pub(crate) fn space(&self) -> SpaceId {
+    pub(super) fn space(&self) -> SpaceId {
         self.lots.state.space
     }
 
     /// Enters the tree's gate: no thread can close the database while the guard lives. An error if it is closed.
-    pub(crate) fn enter(&self) -> Result<ReadGuard<'_, Gate>, Error> {
+    pub(super) fn enter(&self) -> Result<ReadGuard<'_, Gate>, Error> {
         self.lots.state.enter(&self.lots.engine.waits)
     }
 
     /// Row number `number` in messages.
-    pub(crate) fn row(&self, number: u64) -> RowOfLoad<'_> {
+    pub(super) fn row(&self, number: u64) -> RowOfLoad<'_> {
         RowOfLoad { number, of: &self.lots.state }
     }
 
     /// The key of the last row.
-    pub(crate) fn last_key(&self) -> Option<&[u8]> {
+    pub(super) fn last_key(&self) -> Option<&[u8]> {
         self.builder.last_key()
     }
 
@@ -127,12 +127,12 @@ impl Loading {
     }
 
     /// Adds a row whose key was [checked](Self::check_ascends).
-    pub(crate) fn append(&mut self, key: &[u8], row: [&[u8]; 2]) -> Result<(), Error> {
+    pub(super) fn append(&mut self, key: &[u8], row: [&[u8]; 2]) -> Result<(), Error> {
         self.builder.push(key, row, &mut self.lots)
     }
 
     /// Refuses a key that is not above the last one.
-    pub(crate) fn check_ascends(&self, key: &[u8], number: u64) -> Result<(), Error> {
+    pub(super) fn check_ascends(&self, key: &[u8], number: u64) -> Result<(), Error> {
         match self.builder.last_key() {
             Some(last) if last >= key => Err(self.not_ascending(key, last, number)),
             _ => Ok(()),
@@ -140,7 +140,7 @@ impl Loading {
     }
 
     /// A sorter for rows to be loaded, or for entries made from them: one of `sharing` sorters that share memory.
-    pub(crate) fn sorter(&self, sharing: usize) -> Result<Sorter, Error> {
+    pub(super) fn sorter(&self, sharing: usize) -> Result<Sorter, Error> {
         let engine = &self.lots.engine;
         let files = engine.files.lock().clone().ok_or_else(closed)?;
         let pool = engine.core.pool.len() * engine.core.store.page_size();
@@ -161,7 +161,7 @@ impl Loading {
 
     /// Builds the rest of the tree, waits until all pages are durable and named by map groups, then makes the root lead
     /// to them. After that the space is a tree as soon as a name for it is durable in the log (LOAD-2).
-    pub(crate) fn build(&mut self) -> Result<(), Error> {
+    pub(super) fn build(&mut self) -> Result<(), Error> {
         let engine = Arc::clone(&self.lots.engine);
         let _operation = engine.waits.operation(OperationKind::BulkLoad);
         let builder = std::mem::replace(&mut self.builder, Builder::new(engine.core.store.page_size()));

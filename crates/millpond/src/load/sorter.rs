@@ -71,7 +71,7 @@ pub(crate) type RunNumbers = Arc<AtomicU32>;
 impl Sorter {
     /// A sorter for a load into `space`. `sharing` sorters share `memory` bytes for rows, at most 1 GiB; each gets at
     /// least enough to merge two runs. All sorters for the space share `named`.
-    pub(crate) fn new(
+    pub(super) fn new(
         files: Arc<dyn Files>,
         space: SpaceId,
         named: &RunNumbers,
@@ -145,7 +145,7 @@ impl Sorter {
     }
 
     /// Ends the input.
-    pub(crate) fn finish(mut self) -> Result<Sorted, Error> {
+    pub(super) fn finish(mut self) -> Result<Sorted, Error> {
         if self.runs.is_empty() {
             self.sort();
             return Ok(Sorted::InMemory { sorter: self, next: 0 });

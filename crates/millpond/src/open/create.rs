@@ -26,7 +26,7 @@ use crate::store::superblock::{FEATURE_IN_PLACE, Superblock};
 pub(crate) const DEFAULT_PAGE_SIZE: u64 = 16 << 10;
 
 /// Refuses to make a database beside other files, or one that could not be opened. Changes nothing.
-pub(crate) fn check_creation(place: &str, names: &[String], options: &Options) -> Result<(), Error> {
+fn check_creation(place: &str, names: &[String], options: &Options) -> Result<(), Error> {
     match Case::of(names) {
         Case::Lost => Err(without_data_file(place, names)),
         Case::Strange(stranger) => {
@@ -41,7 +41,7 @@ pub(crate) fn check_creation(place: &str, names: &[String], options: &Options) -
 }
 
 /// Checks everything for a new database; all mistakes in one error.
-pub(crate) fn validate_new(options: &Options) -> Result<(), Error> {
+pub(super) fn validate_new(options: &Options) -> Result<(), Error> {
     let page_size = new_page_size(options);
     let mut mistakes = options.mistakes(page_size, options.page_store.unwrap_or_default());
     if is_page_size(page_size) {
@@ -180,7 +180,7 @@ fn create_files(files: &dyn Files, options: &Options) -> Result<(), Error> {
 /// This check takes no lock and removes nothing, so it does not decide which process has the database open. If there
 /// is a lock file already, nothing is refused here: a process may be at work, and a refused open would leave nothing
 /// new. The process that gets the lock checks again.
-pub(crate) fn refuse_strangers(path: &Path, options: &Options) -> Result<(), Error> {
+pub(super) fn refuse_strangers(path: &Path, options: &Options) -> Result<(), Error> {
     match names_without_lock(path) {
         Some(names) if Case::of(&names) != Case::Database => {
             check_creation(&path.display().to_string(), &names, options)

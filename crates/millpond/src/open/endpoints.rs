@@ -34,12 +34,12 @@ impl Endpoints {
     }
 
     /// No endpoints, whatever the options ask for.
-    pub(crate) fn none() -> Endpoints {
+    pub(super) fn none() -> Endpoints {
         Endpoints(Vec::new())
     }
 
     /// Starts a server for each endpoint, which answers for `engine`.
-    pub(crate) fn serve(self, engine: &Arc<Engine>, about: &About) -> Result<Servers, Error> {
+    pub(super) fn serve(self, engine: &Arc<Engine>, about: &About) -> Result<Servers, Error> {
         let source: Arc<dyn Source> = Arc::new(Texts { engine: Arc::clone(engine), about: about.clone() });
         let serve = |endpoint: Endpoint| {
             let name = endpoint.thread();

@@ -24,7 +24,7 @@ use crate::options::{Options, fitting_frames, needed_capacity, validate_reserve}
 use crate::store::files::{DATA_FILE, without_data_file};
 
 /// Opens the directory of a database, and makes it if it does not exist and the options allow that.
-pub(crate) fn open_directory(path: &Path, options: &Options) -> Result<Directory, Error> {
+fn open_directory(path: &Path, options: &Options) -> Result<Directory, Error> {
     // Before anything is created: a mistake in the options leaves no trace.
     if !path.join(DATA_FILE).exists() {
         validate_new(options)?;
@@ -53,7 +53,7 @@ pub(crate) fn open_in(
 
 /// Enlarges the log first, if the pool needs a larger one, and the options ask for such a log or for no capacity. To do
 /// so, it opens the database with a pool that the present log is large enough for.
-pub(crate) fn enlarge_log_first(files: &Arc<dyn Files>, home: &Arc<Home>, options: &Options) -> Result<(), Error> {
+fn enlarge_log_first(files: &Arc<dyn Files>, home: &Arc<Home>, options: &Options) -> Result<(), Error> {
     if options.fit_pool {
         return Ok(());
     }

@@ -11,7 +11,7 @@ use crate::store::files::DATA_FILE;
 use crate::store::superblock::{FEATURE_IN_PLACE, Superblock};
 
 /// Refuses options that contradict the database; all mistakes in one error.
-pub(crate) fn check_fixed(options: &Options, superblock: &Superblock, place: &str) -> Result<(), Error> {
+pub(super) fn check_fixed(options: &Options, superblock: &Superblock, place: &str) -> Result<(), Error> {
     let page_size = u64::from(superblock.page_size);
     let mut mistakes = Vec::new();
     if let Some(wanted) = options.page_size
@@ -40,7 +40,7 @@ pub(crate) fn superblock_in(files: &dyn Files) -> Result<Superblock, Error> {
 }
 
 /// Refuses to redo in memory, for a database that is only read, more pages than the pool has frames.
-pub(crate) fn check_redo_fits(options: &Options, pages: u64, page_size: u64, place: &str) -> Result<(), Error> {
+pub(super) fn check_redo_fits(options: &Options, pages: u64, page_size: u64, place: &str) -> Result<(), Error> {
     let needed = (pages + FRAMES_MIN) * page_size;
     if pages == 0 || needed <= options.buffer_pool_size.as_u64() {
         return Ok(());

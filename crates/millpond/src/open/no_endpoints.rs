@@ -31,11 +31,11 @@ impl Endpoints {
         Err(Error::InvalidOptions(message.into()))
     }
 
-    pub(crate) fn none() -> Endpoints {
+    pub(super) fn none() -> Endpoints {
         Endpoints
     }
 
-    pub(crate) fn serve(self, _: &Arc<Engine>, _: &About) -> Result<Servers, Error> {
+    pub(super) fn serve(self, _: &Arc<Engine>, _: &About) -> Result<Servers, Error> {
         Ok(Vec::new())
     }
 }

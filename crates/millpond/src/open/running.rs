@@ -19,12 +19,12 @@ use crate::store::superblock::Found;
 /// A database that is open, and its threads.
 pub(crate) struct Running {
     pub(crate) engine: Arc<Engine>,
-    pub(crate) keeper: Mutex<Option<JoinHandle<()>>>,
-    pub(crate) purge: Mutex<Option<JoinHandle<()>>>,
+    pub(super) keeper: Mutex<Option<JoinHandle<()>>>,
+    pub(super) purge: Mutex<Option<JoinHandle<()>>>,
     /// The log's threads, those of the classic policies, and the one that makes files for a larger log.
     pub(crate) threads: Mutex<Option<Threads>>,
     pub(crate) about: About,
-    pub(crate) status: Mutex<Servers>,
+    pub(super) status: Mutex<Servers>,
     pub(crate) opened: Opened,
 }
 
@@ -82,7 +82,7 @@ impl Running {
     }
 
     /// Ends the log, and releases the files: another process may open them. No thread of the engine is left.
-    pub(crate) fn let_go(&self) {
+    fn let_go(&self) {
         self.engine.core.log.close_wait();
         self.stop_status();
         let files = self.engine.files.lock().take();
@@ -94,7 +94,7 @@ impl Running {
     }
 
     /// Ends the keeper without a checkpoint: the files on the device stay as they are.
-    pub(crate) fn abandon(&self, why: &str) {
+    pub(super) fn abandon(&self, why: &str) {
         let keeper = self.keeper.lock().take();
         if let Some(keeper) = keeper {
             // Trees outlive this handle, and no thread measures the device any more.
@@ -114,7 +114,7 @@ impl Running {
     }
 
     /// Ends purge, then the background threads. The keeper is still at work: these threads may wait for its work.
-    pub(crate) fn stop_purge(&self) {
+    fn stop_purge(&self) {
         self.engine.txns.stop();
         let purge = self.purge.lock().take();
         if let Some(purge) = purge {

@@ -78,12 +78,12 @@ pub(crate) struct Seen {
 
 impl Seen {
     /// Bytes of log since the oldest change.
-    pub(crate) fn age(&self) -> u64 {
+    pub(super) fn age(&self) -> u64 {
         self.lsn.saturating_sub(self.oldest)
     }
 
     /// Whether more of the pool is dirty than `max_dirty_pages_pct`.
-    pub(crate) fn is_too_dirty(&self, settings: &Settings) -> bool {
+    pub(super) fn is_too_dirty(&self, settings: &Settings) -> bool {
         u128::from(self.dirty) * 100 > u128::from(self.frames) * settings.max_dirty_pages_pct as u128
     }
 }

@@ -9,15 +9,15 @@
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Envelope<'a> {
     /// Groups of dirty pages, ascending: (LSN before which they were first dirtied, number of pages).
-    pub(crate) ages: &'a [(u64, u64)],
+    pub(super) ages: &'a [(u64, u64)],
     /// LSN of the log's end.
-    pub(crate) next_lsn: u64,
+    pub(super) next_lsn: u64,
     /// Pages dirtied before this LSN count as dirtied at it.
-    pub(crate) ring_lsn: u64,
+    pub(super) ring_lsn: u64,
     /// Bytes of log growth, from a page's first change, by which the page must be clean.
-    pub(crate) window_bytes: f64,
+    pub(super) window_bytes: f64,
     /// Shortest time, in seconds, in which pages are due: a tick.
-    pub(crate) soonest_s: f64,
+    pub(super) soonest_s: f64,
 }
 
 impl Envelope<'_> {
@@ -33,7 +33,7 @@ impl Envelope<'_> {
     }
 
     /// Pages to write in a second while the log grows by `redo_per_s` bytes a second.
-    pub(crate) fn pages_per_s(self, redo_per_s: f64) -> f64 {
+    pub(super) fn pages_per_s(self, redo_per_s: f64) -> f64 {
         let rate = |(pages, room): (f64, f64)| pages / (room / redo_per_s.max(1.0)).max(self.soonest_s);
         self.deadlines().map(rate).fold(0.0, f64::max)
     }

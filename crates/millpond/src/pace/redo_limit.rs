@@ -58,25 +58,25 @@ pub(crate) struct RedoLimit {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Pressure<'a> {
     /// With the window by whose end pages must be clean.
-    pub(crate) envelope: Envelope<'a>,
+    pub(super) envelope: Envelope<'a>,
     /// The checkpoint age as a part of the log's capacity.
-    pub(crate) age: f64,
+    pub(super) age: f64,
     /// Bytes until the log is full, and bytes that the log can hold.
-    pub(crate) room: f64,
-    pub(crate) full: f64,
+    pub(super) room: f64,
+    pub(super) full: f64,
     /// Growth of the log, in bytes a second.
-    pub(crate) redo_per_s: f64,
+    pub(super) redo_per_s: f64,
     /// Growth of the log, in bytes a second, that is sustainable at the recent rate of page writes.
-    pub(crate) kept_up_per_s: f64,
+    pub(super) kept_up_per_s: f64,
     /// Capacity of the device, in pages a second.
-    pub(crate) pages_per_s: f64,
+    pub(super) pages_per_s: f64,
     /// The device had a page to write all the time for a while.
-    pub(crate) saturated: bool,
+    pub(super) saturated: bool,
 }
 
 impl RedoLimit {
     /// The limit, in bytes a second, for the next `seconds`; infinity: none.
-    pub(crate) fn tick(&mut self, seconds: f64, pressure: Pressure<'_>, rules: Rules) -> f64 {
+    pub(super) fn tick(&mut self, seconds: f64, pressure: Pressure<'_>, rules: Rules) -> f64 {
         let Pressure { envelope, age, room, full, redo_per_s, kept_up_per_s, pages_per_s, saturated } = pressure;
         self.evidence_s = if saturated || age > EVIDENCE_AGE { EVIDENCE_S } else { self.evidence_s - seconds };
         let fading = ((FLOOR_ENDS_AT - age) / (FLOOR_ENDS_AT - FLOOR_FADES_FROM)).clamp(0.0, 1.0);

@@ -34,7 +34,7 @@ impl Shares {
     }
 
     /// Records that `pages` pages are written for `what`, while both have work.
-    pub(crate) fn written(&mut self, what: For, pages: f64) {
+    pub(super) fn written(&mut self, what: For, pages: f64) {
         let [frames, log] = &mut self.behind;
         let (own, other) = if what == For::Frames { (frames, log) } else { (log, frames) };
         *own = (*own - pages).max(0.0);

@@ -35,25 +35,25 @@ pub(crate) struct WriteCapacity {
 /// Pages written between two ticks.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Written {
-    pub(crate) pages: f64,
+    pub(super) pages: f64,
     /// Pages of whole lots, and the seconds that the device took for these.
-    pub(crate) lots_pages: f64,
-    pub(crate) lots_s: f64,
+    pub(super) lots_pages: f64,
+    pub(super) lots_s: f64,
     /// The device had a page to write all the time.
-    pub(crate) saturated: bool,
+    pub(super) saturated: bool,
     /// Seconds in which the log fills up.
-    pub(crate) lap_s: f64,
+    pub(super) lap_s: f64,
 }
 
 impl WriteCapacity {
     /// Begins with the measurement of an earlier run; 0: unknown.
-    pub(crate) fn new(earlier_pages_per_s: f64) -> WriteCapacity {
+    pub(super) fn new(earlier_pages_per_s: f64) -> WriteCapacity {
         let measured_s = if earlier_pages_per_s > 0.0 { EARLIER_S } else { 0.0 };
         WriteCapacity { pages_per_s: earlier_pages_per_s, measured_s, lots_pages_per_s: earlier_pages_per_s }
     }
 
     /// Records the writes of the last `seconds`.
-    pub(crate) fn tick(&mut self, seconds: f64, written: Written) {
+    pub(super) fn tick(&mut self, seconds: f64, written: Written) {
         let Written { pages, lots_pages, lots_s, saturated, lap_s } = written;
         let follow_s = (lap_s * FOLLOW_PART).clamp(FOLLOW_LEAST_S, FOLLOW_S);
         let follow =
@@ -78,7 +78,7 @@ impl WriteCapacity {
     }
 
     /// Pages a second; 0 before the first write.
-    pub(crate) fn pages_per_s(&self) -> f64 {
+    pub(super) fn pages_per_s(&self) -> f64 {
         self.pages_per_s
     }
 }

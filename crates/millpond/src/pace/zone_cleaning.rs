@@ -62,7 +62,7 @@ pub(crate) struct Costs {
     pub(crate) write_s: f64,
     pub(crate) page_s: f64,
     /// `None`: no zone has been read yet.
-    pub(crate) zone_read_s: Option<f64>,
+    zone_read_s: Option<f64>,
 }
 
 impl WriteCost {
@@ -131,7 +131,7 @@ impl ZoneFill {
     }
 
     /// The part of a page's cost that emptying such zones first spares; negative: it costs more.
-    pub(crate) fn gain(self, costs: Costs) -> f64 {
+    pub(super) fn gain(self, costs: Costs) -> f64 {
         let without = costs.write_s / self.pages_a_write() + costs.page_s;
         let pages_s = costs.page_s * float(self.slots);
         let zone_s = costs.write_s * WRITES_A_ZONE + pages_s + costs.zone_read_s.unwrap_or(pages_s * READ_PART);

@@ -59,7 +59,7 @@ impl Admission {
 
     /// Waits for `places` places, on `admission`; callers hold nothing. A request for more than there are gets all of
     /// them. Calls `behind` with the length of the wait in nanoseconds if it counts as a wait for a frame.
-    pub(crate) fn enter(&self, places: usize, waits: &Waits, behind: impl FnOnce(u64)) -> Admitted<'_> {
+    pub(super) fn enter(&self, places: usize, waits: &Waits, behind: impl FnOnce(u64)) -> Admitted<'_> {
         let (handoff, before_us) = {
             let mut state = self.state.lock();
             if state.open || (state.line.is_empty() && state.has(places)) {
@@ -110,7 +110,7 @@ impl Admission {
 
 impl Admitted<'_> {
     /// The number of pages that the operation may pin.
-    pub(crate) fn places(&self) -> usize {
+    pub(super) fn places(&self) -> usize {
         self.places
     }
 }

@@ -215,7 +215,7 @@ impl Pool {
         Ok(pool)
     }
 
-    pub(crate) fn frame(&self, id: FrameId) -> &Frame {
+    pub(super) fn frame(&self, id: FrameId) -> &Frame {
         self.frames.get(id)
     }
 
@@ -368,7 +368,7 @@ impl Pool {
     }
 
     /// Waits for the lane of one. Callers hold nothing.
-    pub(crate) fn enter_lane(&self) -> InLane<'_> {
+    pub(super) fn enter_lane(&self) -> InLane<'_> {
         self.lane.enter(&self.waits, |ns| self.count_behind(ns))
     }
 
@@ -385,7 +385,7 @@ impl Pool {
     }
 
     /// Admits an operation to miss pages and to pin `pins` of them. May wait on `admission`; callers hold nothing.
-    pub(crate) fn admit_batch(&self, pins: usize) -> Admitted<'_> {
+    pub(super) fn admit_batch(&self, pins: usize) -> Admitted<'_> {
         self.batches.enter(pins, &self.waits, |ns| self.count_behind(ns))
     }
 
@@ -507,7 +507,7 @@ impl Pool {
     }
 
     /// Counts a wait behind an operation that waited for a frame: it is one for a frame, too.
-    pub(super) fn count_behind(&self, ns: u64) {
+    fn count_behind(&self, ns: u64) {
         self.count_wait(ns);
         self.counters.wait_free_behind_us.fetch_add(ns / 1000, Ordering::Relaxed);
     }

@@ -314,7 +314,7 @@ impl<'p> PageRead<'p> {
     }
 
     /// Releases the latch, keeps the pin.
-    pub(crate) fn unlatch(self) -> Pin<'p> {
+    pub(super) fn unlatch(self) -> Pin<'p> {
         self.pin.count()
     }
 

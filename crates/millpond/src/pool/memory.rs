@@ -226,7 +226,7 @@ impl Frames {
 
     /// Number of frames whose memory was touched.
     #[cfg(test)]
-    pub(crate) fn touched(&self) -> usize {
+    pub(super) fn touched(&self) -> usize {
         self.touched.load(Ordering::Relaxed)
     }
 

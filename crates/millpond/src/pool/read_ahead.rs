@@ -42,7 +42,7 @@ impl Pool {
     /// half of the free frames are left to other threads. A page that cannot be read is left out: the next thread that
     /// loads it gets the error. May wait on `page_read`, and with the classic policies on `free_frame`. Callers hold no
     /// latch and are [admitted](Self::admit_batch) for as many pins.
-    pub(crate) fn load_together(&self, ids: &[PageId]) -> Vec<Pin<'_>> {
+    pub(super) fn load_together(&self, ids: &[PageId]) -> Vec<Pin<'_>> {
         let mut pins = Vec::with_capacity(ids.len());
         let mut missing = Vec::new();
         for &id in ids {

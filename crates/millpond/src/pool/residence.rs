@@ -94,7 +94,7 @@ impl Pool {
 
     /// The same for a caller that keeps other pages pinned. `None`: the caller would have to wait until another thread
     /// frees a frame, and is to unpin its pages first.
-    pub(crate) fn load_holding(&self, id: PageId) -> Result<Option<Pin<'_>>, Error> {
+    pub(super) fn load_holding(&self, id: PageId) -> Result<Option<Pin<'_>>, Error> {
         self.load_with(id, || self.take_frame_holding(id))
     }
 

@@ -12,7 +12,7 @@ use crate::base::error::Error;
 use crate::base::ids::{FrameId, Lsn};
 
 /// Frames beyond the end that the keeper handles before it turns to its other duties.
-pub(crate) const RETIRED_A_STEP: usize = 256;
+const RETIRED_A_STEP: usize = 256;
 
 impl Pool {
     /// Frames beyond the end whose pages have not left yet.

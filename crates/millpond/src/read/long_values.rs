@@ -179,4 +179,4 @@ pub(crate) fn problems(engine: &Engine, tree: &TreeState, entries: u64) -> Resul
 }
 
 /// Most long values that a check names.
-pub(crate) const PROBLEMS_SHOWN: usize = 10;
+const PROBLEMS_SHOWN: usize = 10;

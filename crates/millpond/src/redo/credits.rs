@@ -35,7 +35,7 @@ impl Log {
     }
 
     /// Whether `bytes` more stay within the bound on log that is not durable (REDO-13).
-    pub(super) fn sync_fits(&self, state: &LogState, bytes: u64) -> bool {
+    fn sync_fits(&self, state: &LogState, bytes: u64) -> bool {
         state.next.since(state.durable) + state.credits + bytes <= self.behind || planted!("sync_not_bounded")
     }
 

@@ -78,7 +78,7 @@ impl Default for DirtyCounts {
 impl DirtyCounts {
     /// Bytes of the counters for a log of `capacity` bytes. The queue's allocation may be twice as long as its
     /// contents.
-    pub(crate) fn memory_for(capacity: u64) -> u64 {
+    pub(super) fn memory_for(capacity: u64) -> u64 {
         2 * (capacity >> Self::shift_for(capacity)) * to_u64(size_of::<Bucket>())
     }
 
@@ -94,7 +94,7 @@ impl DirtyCounts {
 
     /// Adapts to a log of `capacity` bytes. A larger log gets coarser counters. In a smaller log the counters stay:
     /// merged counts cannot be told apart.
-    pub(crate) fn coarsen_for(&self, capacity: u64) {
+    pub(super) fn coarsen_for(&self, capacity: u64) {
         let mut state = self.state.lock();
         let (fine, coarse) = (self.shift.load(Ordering::Relaxed), Self::shift_for(capacity));
         if coarse <= fine {

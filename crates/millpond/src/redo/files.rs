@@ -120,7 +120,7 @@ pub(crate) fn file_name(generation: u32, index: u64) -> String {
 }
 
 /// The generation and index in a log file's name; `None` if it is no log file's name.
-pub(crate) fn parse_name(name: &str) -> Option<(u32, u64)> {
+pub(super) fn parse_name(name: &str) -> Option<(u32, u64)> {
     let (generation, index) = name.strip_prefix("redo-")?.strip_suffix(".mpd")?.split_once('-')?;
     let (generation, index) = (generation.parse().ok()?, index.parse().ok()?);
     (name == file_name(generation, index) && index < RING).then_some((generation, index))
@@ -356,7 +356,7 @@ impl Ring {
 }
 
 /// Whether the payload of a log file holds a byte other than zero.
-pub(crate) fn holds_groups(file: &dyn Device) -> Result<bool, Error> {
+pub(super) fn holds_groups(file: &dyn Device) -> Result<bool, Error> {
     let reading = |e| Error::io(&format!("read log file '{}'", file.name()), e);
     let end = round_down(file.len().map_err(reading)?);
     let mut buf = aligned(1 << 20);
@@ -417,12 +417,12 @@ impl LogFiles {
     }
 
     /// The same files with a second ring that begins at `at`.
-    pub(crate) fn with_second(&self, at: Lsn, ring: Ring) -> LogFiles {
+    pub(super) fn with_second(&self, at: Lsn, ring: Ring) -> LogFiles {
         LogFiles { first: self.first.clone(), second: Some((at, ring)) }
     }
 
     /// The second ring alone.
-    pub(crate) fn second_alone(&self) -> LogFiles {
+    pub(super) fn second_alone(&self) -> LogFiles {
         let first = self.second.as_ref().map_or(&self.first, |(_, ring)| ring);
         LogFiles { first: first.clone(), second: None }
     }
@@ -444,7 +444,7 @@ impl LogFiles {
     ///
     /// Two blocks are left free: the block that holds `checkpoint` and the block that holds the log's end never share a
     /// place in the ring.
-    pub(crate) fn wall(&self, checkpoint: Lsn) -> Lsn {
+    pub(super) fn wall(&self, checkpoint: Lsn) -> Lsn {
         let in_first = checkpoint.plus(self.first.geometry.capacity() - 2 * BLOCK_U64);
         match &self.second {
             Some((at, ring)) if in_first >= *at => checkpoint.max(*at).plus(ring.geometry.capacity() - 2 * BLOCK_U64),
@@ -460,14 +460,14 @@ impl LogFiles {
     }
 
     /// The first file boundary in `(start, end]`.
-    pub(crate) fn boundary(&self, start: Lsn, end: Lsn) -> Option<Lsn> {
+    pub(super) fn boundary(&self, start: Lsn, end: Lsn) -> Option<Lsn> {
         let ring = self.ring(start);
         let file_end = Lsn((start.0 / ring.geometry.payload_bytes + 1) * ring.geometry.payload_bytes);
         let switch = self.second.as_ref().map(|(at, _)| *at).filter(|at| *at > start);
         Some(switch.map_or(file_end, |at| at.min(file_end))).filter(|boundary| *boundary <= end)
     }
 
-    pub(crate) fn write_lap(&self, lap: &Lap) -> Result<(), Error> {
+    pub(super) fn write_lap(&self, lap: &Lap) -> Result<(), Error> {
         self.ring(lap.boundary).write_lap(lap)
     }
 
@@ -534,7 +534,7 @@ impl LogFiles {
 
     /// The name of a file that holds unknown groups: it names no lap, and the log from `start` to its `end` does not
     /// run into it. The file behind the end is exempt: its groups may be the remains of the last flush before a crash.
-    pub(crate) fn unknown_file(&self, start: Lsn, end: Lsn) -> Result<Option<String>, Error> {
+    pub(super) fn unknown_file(&self, start: Lsn, end: Lsn) -> Result<Option<String>, Error> {
         let behind = self.boundary(end, Lsn(u64::MAX)).unwrap_or(end).plus(1);
         // Except for the first, a piece begins where the log runs into a file.
         let pieces = self.pieces(start, to_usize(behind.since(start))).enumerate();

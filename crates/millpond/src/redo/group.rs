@@ -47,7 +47,7 @@ impl GroupKind {
 }
 
 /// Bytes of each of the two log buffers, at most; a small log has smaller ones.
-pub(crate) const BUFFER_MAX: u64 = 4 << 20;
+pub(super) const BUFFER_MAX: u64 = 4 << 20;
 
 /// Bytes of log that writers may append ahead of the durable log: half of the range of [`GroupHeader::behind`].
 /// Cleaning's groups come on top of it (REDO-13).

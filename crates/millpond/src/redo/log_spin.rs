@@ -59,7 +59,7 @@ impl SpinSettings {
     /// Rounds for which a waiter spins if the process uses `abs` per cent of one CPU, and assumes `cpus` CPUs.
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a small positive number")]
     #[expect(clippy::cast_precision_loss, reason = "per cent")]
-    pub(crate) fn rounds(&self, abs: f64, cpus: f64) -> u32 {
+    pub(super) fn rounds(&self, abs: f64, cpus: f64) -> u32 {
         let (lwm, hwm, pct) = (self.cpu_abs_lwm as f64, self.cpu_pct_hwm as f64, abs / cpus);
         if self.how == LogSpin::Never || abs < lwm || pct >= hwm {
             return 0;

@@ -24,7 +24,7 @@ pub(crate) fn directory_crc(uuid: [u64; 2], sequence: u64, bytes: &[u8]) -> u32 
 }
 
 /// The required length of a directory file.
-pub(crate) fn file_len(spaces: u64, map_pages: u64) -> u64 {
+pub(super) fn file_len(spaces: u64, map_pages: u64) -> u64 {
     BLOCK_U64 + round_up(spaces * 8 + map_pages * 8)
 }
 

@@ -26,7 +26,7 @@ pub(crate) fn tag_of(page_lsn: Lsn) -> u64 {
 
 impl MapEntry {
     /// The largest end of a file whose locations an entry can name.
-    pub(crate) const FILE_END: u64 = BLOCK_U64 << 40;
+    pub(super) const FILE_END: u64 = BLOCK_U64 << 40;
 
     /// The entry for an image of `len` bytes at `offset`, both multiples of 4 KiB.
     pub(crate) fn new(offset: u64, len: u64, tag: u64) -> MapEntry {
@@ -62,7 +62,7 @@ impl MapEntry {
 pub(crate) const ENTRIES: u32 = 504;
 
 /// End of a space's page numbers: whole map pages of them, within 32 bits.
-pub(crate) const NUMBERS_END: u32 = u32::MAX / ENTRIES * ENTRIES;
+pub(super) const NUMBERS_END: u32 = u32::MAX / ENTRIES * ENTRIES;
 
 /// A map page: the entries of [`ENTRIES`] pages.
 pub(crate) struct MapPage {
@@ -70,11 +70,11 @@ pub(crate) struct MapPage {
     /// End of the last map group applied to it.
     pub(crate) lsn: Lsn,
     /// Begin of the oldest map group that no image of it contains; counted in [`DirtyCounts`].
-    pub(crate) rec_lsn: Option<Lsn>,
+    pub(super) rec_lsn: Option<Lsn>,
     /// Location of its image in the map file.
     pub(crate) place: MapEntry,
     /// The first checkpoint that will name `place`.
-    pub(crate) named_by: u64,
+    pub(super) named_by: u64,
 }
 
 impl MapPage {
@@ -119,12 +119,12 @@ impl PageMap {
         PageMap { spaces: BTreeMap::new(), charged: 0, map_pages: 0, counts }
     }
 
-    pub(crate) fn charged(&self) -> u64 {
+    pub(super) fn charged(&self) -> u64 {
         self.charged
     }
 
     /// Number of map pages, including future ones of ids given out.
-    pub(crate) fn map_pages(&self) -> u64 {
+    pub(super) fn map_pages(&self) -> u64 {
         self.map_pages
     }
 
@@ -134,7 +134,7 @@ impl PageMap {
         found.map_or(MapEntry::default(), |page| page.entries[entry])
     }
 
-    pub(crate) fn has_space(&self, space: SpaceId) -> bool {
+    pub(super) fn has_space(&self, space: SpaceId) -> bool {
         self.spaces.contains_key(&space)
     }
 
@@ -169,14 +169,14 @@ impl PageMap {
     }
 
     /// End of the last group applied to the map page of `id`.
-    pub(crate) fn known_to(&self, id: PageId) -> Lsn {
+    pub(super) fn known_to(&self, id: PageId) -> Lsn {
         let (page, _) = position(id);
         let found = self.spaces.get(&id.space()).and_then(|space| space.pages.get(page));
         found.map_or(Lsn::ZERO, |page| page.lsn)
     }
 
     /// Gives out a page id of `space`; `None`: all ids are given out.
-    pub(crate) fn allocate(&mut self, space_id: SpaceId) -> Option<PageId> {
+    pub(super) fn allocate(&mut self, space_id: SpaceId) -> Option<PageId> {
         let space = self.spaces.entry(space_id).or_default();
         let before = space.map_pages();
         let number = match space.unused.pop() {
@@ -194,7 +194,7 @@ impl PageMap {
     }
 
     /// Takes back a page id that was never used, or is no longer used.
-    pub(crate) fn give_back(&mut self, id: PageId) {
+    pub(super) fn give_back(&mut self, id: PageId) {
         if let Some(space) = self.spaces.get_mut(&id.space()) {
             space.unused.push(id.number());
             self.charged -= 1;
@@ -202,7 +202,7 @@ impl PageMap {
     }
 
     /// Page ids of a space in use.
-    pub(crate) fn used(&self, id: SpaceId) -> Vec<PageId> {
+    pub(super) fn used(&self, id: SpaceId) -> Vec<PageId> {
         let Some(space) = self.spaces.get(&id) else { return Vec::new() };
         let unused: BTreeSet<u32> = space.unused.iter().copied().collect();
         let used = (0..space.next_number).filter(|number| !unused.contains(number));
@@ -210,12 +210,12 @@ impl PageMap {
     }
 
     /// Number of page ids of a space in use.
-    pub(crate) fn used_count(&self, id: SpaceId) -> u64 {
+    pub(super) fn used_count(&self, id: SpaceId) -> u64 {
         self.spaces.get(&id).map_or(0, |space| u64::from(space.next_number) - to_u64(space.unused.len()))
     }
 
     /// After replay, the page ids in use are those with an entry, and those in `formatted`, which have no entry yet.
-    pub(crate) fn rebuild_ids(&mut self, formatted: &HashSet<PageId, FixedState>) {
+    pub(super) fn rebuild_ids(&mut self, formatted: &HashSet<PageId, FixedState>) {
         let mut extra: BTreeMap<SpaceId, BTreeSet<u32>> = BTreeMap::new();
         for id in formatted {
             extra.entry(id.space()).or_default().insert(id.number());
@@ -243,14 +243,14 @@ impl PageMap {
     }
 
     /// Removes a space. Its map pages stay charged until [`forget`](Self::forget).
-    pub(crate) fn remove_space(&mut self, id: SpaceId) -> Option<Space> {
+    pub(super) fn remove_space(&mut self, id: SpaceId) -> Option<Space> {
         let space = self.spaces.remove(&id)?;
         self.charged = self.charged.saturating_sub(u64::from(space.next_number) - to_u64(space.unused.len()));
         Some(space)
     }
 
     /// Ends the charge of a removed space's map pages, whose places were given back.
-    pub(crate) fn forget(&mut self, space: &Space) {
+    pub(super) fn forget(&mut self, space: &Space) {
         self.map_pages = self.map_pages.saturating_sub(space.map_pages());
     }
 
@@ -272,15 +272,15 @@ impl PageMap {
     }
 
     /// A map page.
-    pub(crate) fn map_page_mut(&mut self, id: PageId) -> Option<&mut MapPage> {
+    pub(super) fn map_page_mut(&mut self, id: PageId) -> Option<&mut MapPage> {
         self.spaces.get_mut(&id.space())?.pages.get_mut(to_usize(u64::from(id.number())))
     }
 
-    pub(crate) fn spaces(&self) -> BTreeSet<SpaceId> {
+    pub(super) fn spaces(&self) -> BTreeSet<SpaceId> {
         self.spaces.keys().copied().collect()
     }
 
-    pub(crate) fn memory(&self) -> u64 {
+    pub(super) fn memory(&self) -> u64 {
         let page = to_u64(size_of::<MapPage>()) + u64::from(ENTRIES) * to_u64(size_of::<MapEntry>());
         self.map_pages * page + 2 * self.space_count() * to_u64(size_of::<(SpaceId, Space)>())
     }

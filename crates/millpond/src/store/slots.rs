@@ -34,12 +34,12 @@ pub(crate) struct Slots {
 
 impl Slots {
     /// Memory in bytes: each zone, and its entry in `by_free`.
-    pub(crate) fn memory(&self) -> u64 {
+    pub(super) fn memory(&self) -> u64 {
         to_u64(self.zones.len() * (size_of::<Zone>() + 2 * size_of::<(u32, usize)>()))
     }
 
     /// A file with room for `total` slots, all free, in zones of `per_zone`, at most 256.
-    pub(crate) fn all_free(per_zone: u64, total: u64) -> Self {
+    pub(super) fn all_free(per_zone: u64, total: u64) -> Self {
         let mut slots = Slots {
             per_zone,
             zones: Vec::new(),
@@ -66,27 +66,27 @@ impl Slots {
         }
     }
 
-    pub(crate) fn total(&self) -> u64 {
+    pub(super) fn total(&self) -> u64 {
         to_u64(self.zones.len()) * self.per_zone
     }
 
-    pub(crate) fn free(&self) -> u64 {
+    pub(super) fn free(&self) -> u64 {
         self.free
     }
 
     /// Slots in a zone.
-    pub(crate) fn per_zone(&self) -> u64 {
+    pub(super) fn per_zone(&self) -> u64 {
         self.per_zone
     }
 
     /// Number of zones without used slots, counted up to `at_most`.
-    pub(crate) fn empty_zones(&self, at_most: usize) -> usize {
+    pub(super) fn empty_zones(&self, at_most: usize) -> usize {
         self.by_free.range(self.first_empty()..).take(at_most).count()
     }
 
     /// Zones with free and used slots, the emptiest first, and the number of free slots of each; without the current
     /// zone and those set aside.
-    pub(crate) fn partly_free(&self) -> impl Iterator<Item = (usize, u64)> {
+    pub(super) fn partly_free(&self) -> impl Iterator<Item = (usize, u64)> {
         self.by_free.range(..self.first_empty()).rev().map(|&(free, Reverse(zone))| (zone, u64::from(free)))
     }
 
@@ -96,7 +96,7 @@ impl Slots {
     }
 
     /// The slots of a zone.
-    pub(crate) fn of_zone(&self, zone: usize) -> Range<u64> {
+    pub(super) fn of_zone(&self, zone: usize) -> Range<u64> {
         to_u64(zone) * self.per_zone..(to_u64(zone) + 1) * self.per_zone
     }
 
@@ -105,7 +105,7 @@ impl Slots {
         (to_usize(slot.0 / self.per_zone), in_zone / 64, 1 << (in_zone % 64))
     }
 
-    pub(crate) fn is_free(&self, slot: SlotId) -> bool {
+    pub(super) fn is_free(&self, slot: SlotId) -> bool {
         let (zone, word, bit) = self.place(slot);
         self.zones.get(zone).is_some_and(|zone| zone.words[word] & bit != 0)
     }
@@ -137,7 +137,7 @@ impl Slots {
     }
 
     /// Takes `count` slots. `None`: fewer are free.
-    pub(crate) fn take_many(&mut self, count: usize) -> Option<Vec<SlotId>> {
+    pub(super) fn take_many(&mut self, count: usize) -> Option<Vec<SlotId>> {
         if self.free < to_u64(count) {
             return None;
         }
@@ -170,14 +170,14 @@ impl Slots {
     }
 
     /// Takes no more slots from a zone until it is empty, unless no other slot is free.
-    pub(crate) fn set_aside(&mut self, zone: usize) {
+    pub(super) fn set_aside(&mut self, zone: usize) {
         if self.by_free.remove(&(self.zones[zone].free, Reverse(zone))) {
             self.set_aside.insert(zone);
         }
     }
 
     /// Makes a zone's slots available again, empty or not. Returns whether it was set aside.
-    pub(crate) fn end_aside(&mut self, zone: usize) -> bool {
+    pub(super) fn end_aside(&mut self, zone: usize) -> bool {
         let was_aside = self.set_aside.remove(&zone);
         let free = self.zones[zone].free;
         if free > 0 && self.current != Some(zone) {
@@ -187,7 +187,7 @@ impl Slots {
     }
 
     /// Gives a slot back.
-    pub(crate) fn give(&mut self, slot: SlotId) {
+    pub(super) fn give(&mut self, slot: SlotId) {
         debug_assert!(!self.is_free(slot), "STORE-1: slot {} is free already", slot.0);
         let (zone, word, bit) = self.place(slot);
         self.zones[zone].words[word] |= bit;

@@ -93,7 +93,7 @@ pub fn check_on(files: Arc<dyn Files>, options: &CheckOptions) -> Result<CheckRe
 }
 
 /// Opens a database with recovery, all of whose writes stay in memory.
-pub(crate) fn open_in_memory(files: &Arc<dyn Files>, pool: ByteSize) -> Result<Db, Error> {
+pub(super) fn open_in_memory(files: &Arc<dyn Files>, pool: ByteSize) -> Result<Db, Error> {
     let db = open_what_is_readable(files, pool)?;
     match &db.opened().catalog_damage {
         Some(damage) => Err(Error::Corruption(damage.as_str().into())),

@@ -74,7 +74,7 @@ impl Findings<'_> {
 }
 
 /// Compares the indexes of a table with its rows. `sizes`: the number of entries of each index.
-pub(crate) fn check_indexes(table: &Table, sizes: &[u64], report: &mut CheckReport) {
+pub(super) fn check_indexes(table: &Table, sizes: &[u64], report: &mut CheckReport) {
     let indexes = table.state.indexes(&table.engine.waits);
     let mut all: Vec<Findings<'_>> = indexes.iter().map(|index| Findings { index, right: 0, problems: 0 }).collect();
     if all.is_empty() {

@@ -138,7 +138,7 @@ impl Locks {
     }
 
     /// LOCK-1: rows with this transaction's stamp are locked from now on.
-    pub(crate) fn begin(&self, txn: TxnId) {
+    pub(super) fn begin(&self, txn: TxnId) {
         let mut table = self.table.lock();
         table.in_flight.insert(txn);
         self.count(&table);
@@ -177,7 +177,7 @@ impl Locks {
     /// Waits in a row's line, on `row_lock`; `stamp` is the stamp that the row had a moment ago. On return the row is
     /// the caller's, or its lock was given up meanwhile: the row is to be looked at again. True: the lock must be
     /// [released](Self::release).
-    pub(crate) fn wait(
+    pub(super) fn wait(
         &self,
         space: SpaceId,
         key: &[u8],
@@ -233,7 +233,7 @@ impl Locks {
     }
 
     /// LOCK-1: the transaction is committed or undone. All its locks go to their oldest waiters.
-    pub(crate) fn end(&self, txn: TxnId) {
+    pub(super) fn end(&self, txn: TxnId) {
         let mut table = self.table.lock();
         table.in_flight.remove(&txn);
         table.failed.remove(&txn);

@@ -26,7 +26,7 @@ pub(crate) enum Place {
 
 impl Place {
     /// The tree with the key.
-    pub(crate) fn tree(&self) -> &Arc<TreeState> {
+    pub(super) fn tree(&self) -> &Arc<TreeState> {
         match self {
             Place::Tree(tree) => tree,
             Place::Table(table) => &table.rows,

@@ -49,7 +49,7 @@ pub(crate) struct LongValues<'a> {
 }
 
 impl<'a> LongValues<'a> {
-    pub(crate) fn new(bytes: &'a Bytes, page_size: usize) -> LongValues<'a> {
+    pub(super) fn new(bytes: &'a Bytes, page_size: usize) -> LongValues<'a> {
         LongValues { bytes, page_size, replaced: HashSet::default() }
     }
 
@@ -58,13 +58,13 @@ impl<'a> LongValues<'a> {
     }
 
     /// Whether the batch deletes the chunks of `reference`, of a row in `space`.
-    pub(crate) fn replaces(&self, space: SpaceId, reference: Reference) -> bool {
+    pub(super) fn replaces(&self, space: SpaceId, reference: Reference) -> bool {
         self.replaced.contains(&(space, reference))
     }
 
     /// Takes the long values out of `ops`, which are sorted and of transaction `txn`. Rows get references, and inserts
     /// of the chunks are added. Expected long values are compared with the present ones here.
-    pub(crate) fn expand(&mut self, engine: &Engine, ops: &mut Cow<'_, [Op<'a>]>, txn: TxnId) -> Result<(), Error> {
+    pub(super) fn expand(&mut self, engine: &Engine, ops: &mut Cow<'_, [Op<'a>]>, txn: TxnId) -> Result<(), Error> {
         let mut expanded: Vec<Op<'a>> = Vec::with_capacity(ops.len());
         let mut number = 0;
         for of_key in ops.chunk_by(|one, next| one.tree.space == next.tree.space && one.key == next.key) {
@@ -139,7 +139,7 @@ impl<'a> LongValues<'a> {
     }
 
     /// Adds to `ops` the deletion of the chunks of `reference`, the present value of a row of `tree`.
-    pub(crate) fn delete_chunks(
+    pub(super) fn delete_chunks(
         &mut self,
         tree: &'a Arc<TreeState>,
         reference: Reference,

@@ -26,7 +26,7 @@ use crate::write::sizes::{is_large, probable_redo};
 use crate::write::undo::{UndoPages, find_undo_pages};
 
 /// Enters trees, each listed once, in the order of their spaces: the order in which a drop closes their gates.
-pub(crate) fn enter_all<'a>(
+pub(super) fn enter_all<'a>(
     engine: &Engine,
     trees: impl Iterator<Item = &'a Arc<TreeState>>,
 ) -> Result<Gates<'a>, Error> {
@@ -39,7 +39,7 @@ pub(crate) fn enter_all<'a>(
 pub(crate) type Gates<'a> = SmallVec<[ReadGuard<'a, Gate>; TREES_INLINE]>;
 
 /// Number of trees of a batch up to which no memory is allocated.
-pub(crate) const TREES_INLINE: usize = 4;
+const TREES_INLINE: usize = 4;
 
 /// Writes one group: `ops`, or the first of them if the transaction has several groups.
 pub(crate) fn write_group<'a>(
@@ -103,7 +103,7 @@ pub(crate) fn write_group<'a>(
 }
 
 /// Whether the entries that are to go into one leaf fill many leaves.
-pub(crate) fn is_of_many_pages(engine: &Engine, pending: &[Pending]) -> bool {
+fn is_of_many_pages(engine: &Engine, pending: &[Pending]) -> bool {
     let bytes = |pending: &Pending| pending.key.len() + pending.value_len;
     pending.len() > 16 && pending.iter().map(bytes).sum::<usize>() > 16 * engine.core.store.page_size()
 }
@@ -198,7 +198,7 @@ pub(crate) fn attempt<'p, 'a>(
 
 /// Latches the leaves of all keys exclusively, from left to right (BTREE-3); returns them with the ops whose leaves
 /// they are. With `only_first`: at most `most` leaves, and the first ops, which are in them.
-pub(crate) fn latch_leaves<'p, 's, 'a>(
+fn latch_leaves<'p, 's, 'a>(
     engine: &'p Engine,
     ops: &'s [Op<'a>],
     most: usize,
@@ -226,7 +226,7 @@ pub(crate) fn latch_leaves<'p, 's, 'a>(
 
 /// Least bytes that a compaction must gain, or the leaf is split. Otherwise the rows of a full leaf would get and lose
 /// stamps in turns.
-pub(crate) fn worth_compacting(engine: &Engine) -> usize {
+fn worth_compacting(engine: &Engine) -> usize {
     engine.core.store.page_size() / 16
 }
 
@@ -239,7 +239,7 @@ pub(crate) struct FullLeaf {
 }
 
 /// The first leaf without room for its planned changes. The changes are in the order of the leaves.
-pub(crate) fn find_full(leaves: &[Leaf<'_, '_>], plan: &Plan<'_>) -> Option<FullLeaf> {
+fn find_full(leaves: &[Leaf<'_, '_>], plan: &Plan<'_>) -> Option<FullLeaf> {
     plan.changes.chunk_by(|one, next| one.leaf == next.leaf).find_map(|here| {
         let leaf = here[0].leaf;
         let view = leaves[leaf].1.view();

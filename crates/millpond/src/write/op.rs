@@ -47,7 +47,7 @@ pub(crate) struct Op<'a> {
     pub(crate) key: &'a [u8],
     pub(crate) change: Change<&'a [u8]>,
     /// The value is a [`Reference`](crate::base::row::Reference) to chunks.
-    pub(crate) is_reference: bool,
+    pub(super) is_reference: bool,
 }
 
 impl<'a> Op<'a> {
@@ -56,7 +56,7 @@ impl<'a> Op<'a> {
     }
 
     /// Bytes of the new or expected value.
-    pub(crate) fn value_len(&self) -> usize {
+    pub(super) fn value_len(&self) -> usize {
         match self.change {
             Change::Expect(expected) => expected.map_or(0, <[u8]>::len),
             other => other.value().map_or(0, <[u8]>::len),
@@ -65,6 +65,6 @@ impl<'a> Op<'a> {
 }
 
 /// The error for a key that has another value than the batch expects.
-pub(crate) fn conflict(op: &Op<'_>) -> Error {
+pub(super) fn conflict(op: &Op<'_>) -> Error {
     op.tree.has_other(op.key)
 }

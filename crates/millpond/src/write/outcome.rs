@@ -16,9 +16,9 @@ pub(crate) struct Done {
     /// LSN after all changes that the group or batch made or saw.
     pub(crate) end: Lsn,
     /// Whether the first key existed before.
-    pub(crate) was_there: bool,
+    pub(super) was_there: bool,
     /// Number of the first ops that were written.
-    pub(crate) ops: usize,
+    pub(super) ops: usize,
 }
 
 /// The size that a batch may have.

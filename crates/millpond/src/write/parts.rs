@@ -33,7 +33,7 @@ pub(crate) struct Large<'e> {
 
 impl<'e> Large<'e> {
     /// Begins a batch that changes these trees, each listed once. The spaces for chunks of long values exist already.
-    pub(crate) fn begin(engine: &'e Engine, trees: &'e [Arc<TreeState>]) -> Result<Self, Error> {
+    pub(super) fn begin(engine: &'e Engine, trees: &'e [Arc<TreeState>]) -> Result<Self, Error> {
         let gates = enter_all(engine, trees.iter())?;
         let mut slot = engine.txns.begin(&engine.core.store)?;
         slot.begin_parts(&engine.core)?;
@@ -42,7 +42,7 @@ impl<'e> Large<'e> {
 
     /// Locks the row `key`, whether it exists or not, and returns its value. Callers lock rows in their order
     /// (WRITE-1). May wait on `row_lock`, `page_read` and `free_frame`.
-    pub(crate) fn lock_row(&mut self, tree: &Arc<TreeState>, key: &[u8]) -> Result<Option<Vec<u8>>, Error> {
+    pub(super) fn lock_row(&mut self, tree: &Arc<TreeState>, key: &[u8]) -> Result<Option<Vec<u8>>, Error> {
         let (engine, txn) = (self.engine, self.slot.txn());
         let locks = &engine.txns.locks;
         let mut restarts = Restarts::new(&engine.core.pool);
@@ -97,7 +97,7 @@ impl<'e> Large<'e> {
 
 /// Writes `ops` in groups, each as many ops as fit one group and belong to one leaf, and commits them together. The
 /// slot has begun parts already; if this fails, the end of the slot has all of them undone.
-pub(crate) fn write_in_parts<'a>(
+pub(super) fn write_in_parts<'a>(
     engine: &Engine,
     mut ops: Vec<Op<'a>>,
     long_values: &mut LongValues<'a>,

@@ -26,7 +26,7 @@ use crate::write::chunks::LongValues;
 use crate::write::op::{Change, Op, conflict};
 
 /// Number of leaves of a batch up to which no memory is allocated.
-pub(crate) const LEAVES_INLINE: usize = 4;
+pub(super) const LEAVES_INLINE: usize = 4;
 
 /// Bytes for the stamps of four rows.
 const SLACK: usize = 4 * (HEAD_LEN - 1);
@@ -39,12 +39,12 @@ pub(crate) type Leaves<'p, 'a> = SmallVec<[Leaf<'p, 'a>; LEAVES_INLINE]>;
 /// The plan of a group.
 pub(crate) struct Plan<'a> {
     /// In the order of their leaves and keys.
-    pub(crate) changes: SmallVec<[Planned<'a>; LEAVES_INLINE]>,
+    pub(super) changes: SmallVec<[Planned<'a>; LEAVES_INLINE]>,
     /// Whether the first key exists.
-    pub(crate) was_there: bool,
+    pub(super) was_there: bool,
     /// Number of the ops that are planned: all before the one that stopped the plan.
-    pub(crate) ops: usize,
-    pub(crate) stopped: Option<RowObstacle<'a>>,
+    pub(super) ops: usize,
+    pub(super) stopped: Option<RowObstacle<'a>>,
 }
 
 /// The reason why no more ops are planned.
@@ -59,18 +59,18 @@ pub(crate) enum RowObstacle<'a> {
 /// The parameters of a plan.
 #[derive(Clone, Copy)]
 pub(crate) struct PlanContext<'t> {
-    pub(crate) long_values: &'t LongValues<'t>,
-    pub(crate) locks: &'t Locks,
-    pub(crate) txn: TxnId,
+    pub(super) long_values: &'t LongValues<'t>,
+    pub(super) locks: &'t Locks,
+    pub(super) txn: TxnId,
     /// The transaction has several groups: it locks every row that it looks at.
-    pub(crate) in_parts: bool,
+    pub(super) in_parts: bool,
     /// The files have no room for further pages: deleted rows keep no payload.
-    pub(crate) is_short_of_room: bool,
+    pub(super) is_short_of_room: bool,
 }
 
 impl Plan<'_> {
     /// Bytes of redo for the leaves.
-    pub(crate) fn redo_len(&self) -> usize {
+    pub(super) fn redo_len(&self) -> usize {
         let leaves = self.changes.chunk_by(|one, next| one.leaf == next.leaf).count();
         leaves * RECORD_HEADER + self.changes.iter().map(Planned::redo_len).sum::<usize>()
     }
@@ -89,27 +89,27 @@ enum Effect<'a> {
 /// A change of one key's entry.
 pub(crate) struct Planned<'a> {
     /// Index of its leaf.
-    pub(crate) leaf: usize,
-    pub(crate) key: &'a [u8],
+    pub(super) leaf: usize,
+    pub(super) key: &'a [u8],
     effect: Effect<'a>,
     /// The entry gets a delete mark.
     deletes: bool,
     /// The new payload is a reference to chunks.
     is_chunked: bool,
     /// Purge has to look at the entry afterwards.
-    pub(crate) needs_purge: bool,
+    pub(super) needs_purge: bool,
     /// Bytes of the row before the change, and after it.
     old_len: usize,
     new_len: usize,
     /// The change that leads back, as a range of the slot's buffer; empty if none is needed.
-    pub(crate) undo: Range<usize>,
+    pub(super) undo: Range<usize>,
     /// The undo record that will hold the change that leads back.
-    pub(crate) undo_ref: Option<UndoRef>,
+    pub(super) undo_ref: Option<UndoRef>,
 }
 
 impl<'a> Planned<'a> {
     /// The order of changes in a leaf: first rows that shrink, then rows that grow, then new rows.
-    pub(crate) fn turn(&self) -> u8 {
+    pub(super) fn turn(&self) -> u8 {
         match self.effect {
             Effect::Insert(_) => 2,
             Effect::Replace(_) | Effect::Patch(_) => u8::from(self.new_len > self.old_len),
@@ -117,7 +117,7 @@ impl<'a> Planned<'a> {
     }
 
     /// Bytes that the change adds to `leaf`, and bytes that it frees.
-    pub(crate) fn growth(&self, leaf: PageView<'_>) -> (usize, usize) {
+    pub(super) fn growth(&self, leaf: PageView<'_>) -> (usize, usize) {
         let entry_len = |value: usize| leaf.entry_len_of(self.key.len(), value);
         let freed = if matches!(self.effect, Effect::Insert(_)) { 0 } else { entry_len(self.old_len) };
         (entry_len(self.new_len), freed)
@@ -125,12 +125,12 @@ impl<'a> Planned<'a> {
 
     /// Bytes that are to stay free in a leaf beside a new row. Rows that are changed later get stamps: with this room,
     /// a compaction that drops old stamps suffices, and no page need be split.
-    pub(crate) fn slack(&self) -> usize {
+    pub(super) fn slack(&self) -> usize {
         if matches!(self.effect, Effect::Insert(_)) { SLACK } else { 0 }
     }
 
     /// Bytes of the row after the change.
-    pub(crate) fn new_len(&self) -> usize {
+    pub(super) fn new_len(&self) -> usize {
         self.new_len
     }
 
@@ -144,7 +144,7 @@ impl<'a> Planned<'a> {
     }
 
     /// Has `apply` carry out the change, with the stamp of transaction `txn`.
-    pub(crate) fn carry_out<R>(&mut self, txn: TxnId, apply: impl FnOnce(&PageOp<'_>) -> R) -> R {
+    pub(super) fn carry_out<R>(&mut self, txn: TxnId, apply: impl FnOnce(&PageOp<'_>) -> R) -> R {
         let head = Stamp { txn, undo: self.undo_ref }.head(self.deletes, self.is_chunked);
         let row = |payload: &[u8]| {
             let mut row: SmallVec<[u8; 512]> = SmallVec::from_slice(&head);
@@ -165,7 +165,7 @@ impl<'a> Planned<'a> {
 
 /// Checks all preconditions and reduces the changes of each key to their net effect, up to the first row that
 /// [stops](RowObstacle) the plan. Writes the changes that lead back to `undo`.
-pub(crate) fn plan<'a>(
+pub(super) fn plan<'a>(
     ops: &[Op<'a>],
     leaves: &[Leaf<'_, '_>],
     undo: &mut Vec<u8>,

@@ -16,7 +16,7 @@ use crate::write::op::{Change, Op};
 pub(crate) const OP_HEADER: usize = 5;
 
 /// Refuses an op with a key or a value that is too long.
-pub(crate) fn check_sizes(engine: &Engine, op: &Op<'_>) -> Result<(), Error> {
+pub(super) fn check_sizes(engine: &Engine, op: &Op<'_>) -> Result<(), Error> {
     check_lengths(engine, op.key, op.value_len(), op.tree)
 }
 
@@ -40,7 +40,7 @@ pub(crate) fn check_lengths(engine: &Engine, key: &[u8], value_len: usize, of: &
 
 /// Most bytes of redo that `ops` probably take. It is a guess: if old values are longer than the new ones, the writer
 /// reserves again with the exact number.
-pub(crate) fn probable_redo(ops: &[Op<'_>]) -> usize {
+pub(super) fn probable_redo(ops: &[Op<'_>]) -> usize {
     let of_one = |op: &Op<'_>| match op.change {
         Change::Expect(_) => 0,
         Change::Insert(value) => RECORD_HEADER + OP_HEADER + op.key.len() + HEAD_LEN + value.len(),
@@ -56,4 +56,4 @@ pub(crate) fn is_large(engine: &Engine, probable: usize) -> bool {
 
 /// Most bytes of redo of a change, beside its new and old value: two records, the row's stamp in two patches, and the
 /// head of the undo record.
-pub(crate) const PER_CHANGE: usize = 2 * RECORD_HEADER + 3 * HEAD_LEN + 64;
+const PER_CHANGE: usize = 2 * RECORD_HEADER + 3 * HEAD_LEN + 64;

@@ -27,20 +27,20 @@ const NOT_COUNTED_ON: usize = 256;
 
 /// The undo records of a group, and their latched pages, in the order of the slot's pages.
 pub(crate) struct UndoPages<'p> {
-    pub(crate) pages: SmallVec<[PageWrite<'p>; 1]>,
-    pub(crate) records: SmallVec<[RecordPlan; 1]>,
+    pub(super) pages: SmallVec<[PageWrite<'p>; 1]>,
+    pub(super) records: SmallVec<[RecordPlan; 1]>,
 }
 
 /// A planned undo record.
 pub(crate) struct RecordPlan {
     /// Index of its page in [`UndoPages::pages`].
-    pub(crate) page: usize,
-    pub(crate) number: u16,
+    pub(super) page: usize,
+    pub(super) number: u16,
     kind: Kind,
     /// The changes that lead back, as a range of the slot's buffer.
     changes: Range<usize>,
     /// Number of its rows that purge has to look at.
-    pub(crate) marked_rows: usize,
+    pub(super) marked_rows: usize,
 }
 
 impl RecordPlan {
@@ -49,7 +49,7 @@ impl RecordPlan {
     }
 
     /// Has `apply` append the record to its page.
-    pub(crate) fn append<R>(&self, txn: TxnId, undo: &[u8], apply: impl FnOnce(&PageOp<'_>) -> R) -> R {
+    pub(super) fn append<R>(&self, txn: TxnId, undo: &[u8], apply: impl FnOnce(&PageOp<'_>) -> R) -> R {
         let mut record: SmallVec<[u8; 512]> = SmallVec::from_slice(&record_head(self.kind, txn));
         record.extend_from_slice(&undo[self.changes.clone()]);
         apply(&PageOp::Insert { key: &self.number.to_be_bytes(), value: &record })
@@ -58,7 +58,7 @@ impl RecordPlan {
 
 impl UndoPages<'_> {
     /// Bytes of redo for the records.
-    pub(crate) fn redo_len(&self) -> usize {
+    pub(super) fn redo_len(&self) -> usize {
         let op = PageOp::Insert { key: &[0; NUMBER_LEN], value: b"" }.encoded_len();
         self.records.iter().map(|record| RECORD_HEADER + op + record.len()).sum()
     }
@@ -73,7 +73,7 @@ impl UndoPages<'_> {
 
 /// Finds room for the changes that lead back in the slot's undo pages, and latches these after the leaves (TXN-3). Sets
 /// in each planned change the undo record that leads back from it.
-pub(crate) fn find_undo_pages<'p, 'a>(
+pub(super) fn find_undo_pages<'p, 'a>(
     engine: &'p Engine,
     slot: &mut Slot<'_>,
     plan: &mut Plan<'_>,

@@ -5,7 +5,7 @@ use crate::engine::Naming;
 
 impl Keeper {
     /// Answers the loads whose images are durable and named, and begins a sync for the others. Waits for nothing.
-    pub(crate) fn serve_loads(&mut self) {
+    pub(super) fn serve_loads(&mut self) {
         let mut requests = self.engine.requests.lock();
         if requests.naming.is_empty() {
             return;

@@ -7,7 +7,7 @@ use crate::background::keeper::syncer::Syncer;
 
 impl Keeper {
     /// Has another thread touch the memory of the frames that will be taken next: that may take long.
-    pub(crate) fn touch_ahead(&mut self) {
+    pub(super) fn touch_ahead(&mut self) {
         if !self.engine.core.pool.is_to_touch() {
             return;
         }

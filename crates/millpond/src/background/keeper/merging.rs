@@ -34,7 +34,7 @@ enum Served {
 impl Keeper {
     /// Merges some of the pages that wishes name. Waits for page latches, for a page write that is under way, and for
     /// the log when its buffer is full.
-    pub(crate) fn merge_pages(&mut self) -> Result<(), Error> {
+    pub(super) fn merge_pages(&mut self) -> Result<(), Error> {
         self.give_ids_back();
         let engine = Arc::clone(&self.engine);
         if engine.redoing.load(Ordering::Relaxed) {

@@ -32,7 +32,7 @@ pub(crate) type SyncThread = Syncer<Synced>;
 impl Keeper {
     /// Takes a result of the second thread, if there is one. With `wait`, waits for the job under way. Returns whether
     /// there was a result.
-    pub(crate) fn take_synced(&mut self, wait: bool) -> Result<bool, Error> {
+    pub(super) fn take_synced(&mut self, wait: bool) -> Result<bool, Error> {
         let Some(synced) = self.syncer.result(wait).transpose()? else { return Ok(false) };
         match synced {
             Synced::Images(covered) => self.name_images(covered)?,
@@ -48,7 +48,7 @@ impl Keeper {
     }
 
     /// Begins a data sync, which covers the images written by now, unless another job is under way.
-    pub(crate) fn begin_publishing(&mut self) {
+    pub(super) fn begin_publishing(&mut self) {
         if self.syncer.busy() {
             return;
         }
@@ -61,7 +61,7 @@ impl Keeper {
     }
 
     /// Has all images written by now durable and named: they hold the checkpoint back no more.
-    pub(crate) fn publish_images(&mut self) -> Result<(), Error> {
+    pub(super) fn publish_images(&mut self) -> Result<(), Error> {
         self.take_synced(true)?;
         self.begin_publishing();
         self.take_synced(true).map(|_| ())
@@ -95,7 +95,7 @@ impl Keeper {
         Ok(())
     }
 
-    pub(crate) fn checkpoint_if_due(&mut self, now: u64) -> Result<(), Error> {
+    pub(super) fn checkpoint_if_due(&mut self, now: u64) -> Result<(), Error> {
         let (log, store) = (&self.engine.core.log, &self.engine.core.store);
         let positions = log.positions();
         let reachable = log.counts.oldest().unwrap_or(positions.next);
@@ -120,7 +120,7 @@ impl Keeper {
     }
 
     /// Takes a checkpoint, durable on return.
-    pub(crate) fn checkpoint(&mut self) -> Result<(), Error> {
+    pub(super) fn checkpoint(&mut self) -> Result<(), Error> {
         self.take_synced(true)?;
         self.begin_checkpoint();
         self.take_synced(true).map(|_| ())
@@ -128,7 +128,7 @@ impl Keeper {
 
     /// Begins a checkpoint: all changes before its LSN are in images that map pages on the device name. No job is under
     /// way.
-    pub(crate) fn begin_checkpoint(&mut self) {
+    pub(super) fn begin_checkpoint(&mut self) {
         self.next_checkpoint_ns = clock::now_ns() + CHECKPOINT_TICK_NS;
         self.checkpoints_begun += 1;
         let engine = Arc::clone(&self.engine);

@@ -45,7 +45,7 @@ pub(crate) struct Cleaning {
 impl Keeper {
     /// Serves the requests, and does one step of a long one. `others_write`: pages were written for frames or for the
     /// log in this step.
-    pub(crate) fn serve_requests(&mut self, others_write: bool) -> Result<(), Error> {
+    pub(super) fn serve_requests(&mut self, others_write: bool) -> Result<(), Error> {
         let requests = std::mem::take(&mut self.engine.requests.lock().asked);
         // On failure, `refuse_requests` answers.
         self.asked.extend(requests.iter().map(|request| Arc::clone(&request.handoff)));
@@ -82,14 +82,14 @@ impl Keeper {
     }
 
     /// Refuses all requests with the reason why the keeper has given up.
-    pub(crate) fn refuse_requests(&mut self) {
+    pub(super) fn refuse_requests(&mut self) {
         self.engine.core.pool.stop();
         let why = self.engine.requests.lock().failed.clone().unwrap_or_else(|| "unknown".into());
         self.refuse_all(&why);
     }
 
     /// Refuses all requests with the reason `why`.
-    pub(crate) fn refuse_all(&mut self, why: &Arc<str>) {
+    pub(super) fn refuse_all(&mut self, why: &Arc<str>) {
         let (asked, naming) = {
             let mut requests = self.engine.requests.lock();
             (std::mem::take(&mut requests.asked), std::mem::take(&mut requests.naming))

@@ -40,7 +40,7 @@ pub(crate) struct Syncer<T: Send + 'static> {
 
 impl<T: Send + 'static> Syncer<T> {
     /// Starts the thread `name`, which rings `bell` at each result.
-    pub(crate) fn start(name: &str, bell: Arc<Bell>) -> Result<Self, Error> {
+    pub(super) fn start(name: &str, bell: Arc<Bell>) -> Result<Self, Error> {
         let shared = Arc::new(Shared { post: Mutex::new(Rank::Syncer, Post::Empty), changed: Condvar::new(), bell });
         let theirs = Arc::clone(&shared);
         let thread = sync::spawn(name, move || {
@@ -52,12 +52,12 @@ impl<T: Send + 'static> Syncer<T> {
     }
 
     /// Whether there is a job whose result the keeper has not taken yet.
-    pub(crate) fn busy(&self) -> bool {
+    pub(super) fn busy(&self) -> bool {
         self.busy
     }
 
     /// Gives the thread a job. The thread is not busy.
-    pub(crate) fn begin(&mut self, job: Job<T>) {
+    pub(super) fn begin(&mut self, job: Job<T>) {
         debug_assert!(!self.busy, "SYNCER-1: one job at a time");
         self.busy = true;
         *self.shared.post.lock() = Post::Job(job);
@@ -65,7 +65,7 @@ impl<T: Send + 'static> Syncer<T> {
     }
 
     /// Takes the job's result, if there is one; with `wait`, waits for it. `None`: there is no job, or it is under way.
-    pub(crate) fn result(&mut self, wait: bool) -> Option<Result<T, Error>> {
+    pub(super) fn result(&mut self, wait: bool) -> Option<Result<T, Error>> {
         if !self.busy {
             return None;
         }

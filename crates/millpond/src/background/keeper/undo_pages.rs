@@ -21,7 +21,7 @@ const REDO_LEN: usize = RECORD_HEADER + 16;
 
 impl Keeper {
     /// Gives back undo pages that are not needed any more. Waits for a page write that is under way.
-    pub(crate) fn give_undo_back(&mut self) -> Result<(), Error> {
+    pub(super) fn give_undo_back(&mut self) -> Result<(), Error> {
         let engine = Arc::clone(&self.engine);
         // In a closed database, the next open would have to redo groups behind the last checkpoint.
         if engine.redoing.load(Ordering::Relaxed) || engine.closed.load(Ordering::Relaxed) {

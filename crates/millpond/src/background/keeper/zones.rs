@@ -51,7 +51,7 @@ pub(crate) struct Zones {
 
 impl Zones {
     /// Notes that a lot was written.
-    pub(crate) fn lot(&mut self, writes: usize, pages: usize, took_ns: u64) {
+    pub(super) fn lot(&mut self, writes: usize, pages: usize, took_ns: u64) {
         if pages > 0 {
             self.cost.lot(to_u64(writes), to_u64(pages), seconds(took_ns));
         }
@@ -60,7 +60,7 @@ impl Zones {
 
 impl Keeper {
     /// Empties zones, if that is due.
-    pub(crate) fn empty_zones(&mut self) -> Result<(), Error> {
+    pub(super) fn empty_zones(&mut self) -> Result<(), Error> {
         let engine = Arc::clone(&self.engine);
         if !engine.core.store.names_images() || engine.redoing.load(Ordering::Relaxed) {
             return Ok(());

@@ -48,12 +48,12 @@ fn count_below(mut heads: &[U32], head: u32) -> usize {
 
 impl<'a> PageView<'a> {
     /// Bytes of each suffix that its head skips.
-    pub(crate) fn head_skip(self) -> usize {
+    pub(super) fn head_skip(self) -> usize {
         usize::from(self.header().head_skip.get())
     }
 
     /// The right value of [`head_skip`](Self::head_skip): 0, unless all heads behind the first would then be equal.
-    pub(crate) fn wanted_skip(self) -> usize {
+    pub(super) fn wanted_skip(self) -> usize {
         if self.len() < 3 {
             return 0;
         }

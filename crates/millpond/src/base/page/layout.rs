@@ -80,7 +80,7 @@ pub(crate) const HEAD: usize = 4;
 pub(crate) const OFFSET: usize = 2;
 
 /// Bytes of an entry in the slot directory.
-pub(crate) const DIRECTORY_ENTRY: usize = HEAD + OFFSET;
+pub(super) const DIRECTORY_ENTRY: usize = HEAD + OFFSET;
 
 /// Bytes before an entry's key: the lengths of its suffix and of its value.
 pub(crate) const ENTRY_HEADER: usize = 4;

@@ -60,7 +60,7 @@ impl<'a> Patch<'a> {
     }
 
     /// Changes `value` in place if no kept byte has to move. Returns whether it did.
-    pub(crate) fn apply_in_place(self, value: &mut [u8]) -> bool {
+    pub(super) fn apply_in_place(self, value: &mut [u8]) -> bool {
         let mut at = 0;
         let fits = self.pieces().all(|piece| {
             piece.is_some_and(|piece| {

@@ -130,7 +130,7 @@ impl<'a> PageView<'a> {
     }
 
     /// Offset of entry `index`.
-    pub(crate) fn offset(self, index: usize) -> usize {
+    pub(super) fn offset(self, index: usize) -> usize {
         self.slots().1.get(index).map_or(0, |offset| usize::from(offset.get()))
     }
 

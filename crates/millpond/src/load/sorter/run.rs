@@ -120,7 +120,7 @@ impl RunWriter {
         Ok(())
     }
 
-    pub(crate) fn finish(mut self) -> Result<Run, Error> {
+    pub(super) fn finish(mut self) -> Result<Run, Error> {
         self.end_block()?;
         if self.filled > 1 {
             self.write(self.filled - 1)?;
@@ -143,12 +143,12 @@ pub(crate) struct RunReader {
 }
 
 impl RunReader {
-    pub(crate) fn new(run: Run) -> RunReader {
+    pub(super) fn new(run: Run) -> RunReader {
         RunReader { run, buf: aligned(BLOCK_LEN), next_block: 0, at: 0, end: 0, used: 0 }
     }
 
     /// Goes on to the next record. False: there is none.
-    pub(crate) fn advance(&mut self) -> Result<bool, Error> {
+    pub(super) fn advance(&mut self) -> Result<bool, Error> {
         self.at = self.end;
         while self.at >= self.used {
             if self.next_block == self.run.blocks {
@@ -182,7 +182,7 @@ impl RunReader {
     }
 
     /// The current record.
-    pub(crate) fn record(&self) -> &[u8] {
+    pub(super) fn record(&self) -> &[u8] {
         &self.buf[self.at..self.end]
     }
 }

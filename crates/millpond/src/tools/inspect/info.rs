@@ -77,7 +77,7 @@ pub(crate) fn status(files: &dyn Files) -> Result<Vec<(String, String)>, Error> 
 }
 
 /// As [`status`], for programs.
-pub(crate) fn status_figures(files: &dyn Files) -> Result<Vec<(&'static str, Figure)>, Error> {
+pub(super) fn status_figures(files: &dyn Files) -> Result<Vec<(&'static str, Figure)>, Error> {
     let data = DataFile::open(files)?;
     let superblock = data.superblock()?;
     let valid = data.found.iter().filter(|found| matches!(found, Found::Valid(_))).count();

@@ -22,11 +22,11 @@ pub(crate) fn shown(bytes: &[u8], at_most: usize) -> String {
     format!("'{}{more}'", bytes[..cut].escape_ascii())
 }
 
-pub(crate) fn shown_value(bytes: &[u8]) -> String {
+pub(super) fn shown_value(bytes: &[u8]) -> String {
     format!("{} ({} bytes)", shown(bytes, SHOWN), bytes.len())
 }
 
-pub(crate) fn shown_fences(low: &[u8], high: Option<&[u8]>) -> String {
+pub(super) fn shown_fences(low: &[u8], high: Option<&[u8]>) -> String {
     let high = high.map_or("the end".to_owned(), |high| shown(high, usize::MAX));
     format!("from {} to {high}", shown(low, usize::MAX))
 }
