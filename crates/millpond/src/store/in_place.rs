@@ -99,45 +99,20 @@ impl PageStore {
 mod tests {
     use std::collections::BTreeSet;
     use std::sync::Arc;
-    use std::time::Duration;
 
     use super::super::doublewrite::{CopyFile, DOUBLEWRITE_FILE};
-    use super::super::lot::WriteOp;
-    use super::super::space::Share;
-    use super::super::superblock::Superblock;
+    use super::super::page_store_tests::{new_pages, new_store, opened, read, write, write_durably};
     use super::*;
     use crate::base::aligned::aligned;
-    use crate::base::error::Error;
     use crate::base::ids::PageId;
-    use crate::base::page::layout::{PAGE_FORMAT, TREE_PAGE, header_mut};
     use crate::base::scheduler::{current, run};
     use crate::base::sync::spawn;
-    use crate::base::waits::Waits;
     use crate::io::simulated::SimulatedDisk;
-    use crate::redo::dirty_counts::DirtyCounts;
 
     fn store_on(disk: &SimulatedDisk, keeps_copies: bool) -> PageStore {
-        let superblock = Superblock { features: FEATURE_IN_PLACE, ..Superblock::of_tests() };
-        PageStore::create(disk, superblock).expect("created");
-        let mut store = PageStore::open(disk, Arc::new(DirtyCounts::default())).expect("opened").0;
+        let mut store = new_store(disk, FEATURE_IN_PLACE);
         store.keep_copies_in(CopyFile::open(disk, 4096, keeps_copies).expect("made"));
-        store.finish_replay(&BTreeSet::new()).expect("nothing to replay");
         store
-    }
-
-    /// Creates the only page of a new space.
-    fn new_page(store: &PageStore) -> PageId {
-        let waits = Waits::new(Duration::from_secs(1));
-        store.allocate(store.new_space().expect("there are numbers"), Share::Common, &waits).expect("there is room")
-    }
-
-    fn write(store: &PageStore, id: PageId, lsn: u64) -> Result<Option<usize>, Error> {
-        store.counts.add(Lsn(4096));
-        let op = WriteOp { id, lsn: Lsn(lsn), rec_lsn: Some(Lsn(4096)) };
-        let mut image = aligned(4096);
-        let header = header_mut(&mut image);
-        (header.page_id, header.format, header.page_type) = (id.0.into(), PAGE_FORMAT.into(), TREE_PAGE);
-        store.write(&[op], &mut image, Lsn(lsn))
     }
 
     /// IN-PLACE-1: a page is overwritten in place while its space is dropped, which would free the slot for another.
@@ -149,9 +124,9 @@ mod tests {
                 let disk = SimulatedDisk::new();
                 let store = Arc::new(store_on(&disk, seed % 2 == 0));
                 let write = |store: &PageStore, id, lsn| {
-                    assert_eq!(write(store, id, lsn).expect("written"), Some(1));
+                    assert_eq!(write(store, &[id], lsn).expect("written"), Some(1));
                 };
-                let dropped = new_page(&store);
+                let [dropped] = new_pages(&store);
                 let (_, free) = store.slot_counts();
                 write(&store, dropped, 5000);
                 let records = store.map_records(store.sync().expect("synced"));
@@ -163,7 +138,7 @@ mod tests {
                 current().expect("a simulation").sleep_ns(1 + seed % 7 * 100);
                 store.drop_space(dropped.space(), Lsn(5200));
                 while store.give_back_step() {}
-                let next = new_page(&store);
+                let [next] = new_pages(&store);
                 write(&store, next, 7000);
                 let is_late = !store.state.lock().late.is_empty();
                 writer.join().expect("no panic");
@@ -185,8 +160,8 @@ mod tests {
     fn copies_of_what_a_failed_write_has_torn_are_not_written_over() {
         let disk = SimulatedDisk::new();
         let store = store_on(&disk, true);
-        let ids = [0; 2].map(|_| new_page(&store));
-        let write = |id, lsn| write(&store, id, lsn);
+        let ids: [PageId; 2] = new_pages(&store);
+        let write = |id, lsn| write(&store, &[id], lsn);
         for id in ids {
             assert_eq!(write(id, 5000).expect("written"), Some(1));
         }
@@ -202,5 +177,27 @@ mod tests {
         let refused = write(ids[0], 8000).expect_err("the copies are needed");
         assert!(refused.to_string().contains("reopen the database"), "{refused}");
         assert!(kept == copies());
+    }
+
+    /// An image ahead of the log shows that the log has lost its end, unless this process wrote it.
+    #[test]
+    fn image_ahead_of_the_log_is_a_problem_unless_written_since() {
+        let disk = SimulatedDisk::new();
+        let (ids, records) = {
+            let store = new_store(&disk, FEATURE_IN_PLACE);
+            let ids: [PageId; 2] = new_pages(&store);
+            (ids, write_durably(&store, &ids, 6000))
+        };
+        let store = opened(&disk);
+        ids.iter().for_each(|id| store.replay_format(*id));
+        store.replay_records(&records, Lsn(6000), Lsn(6100)).expect("possible");
+        store.finish_replay(&BTreeSet::new()).expect("replayed");
+        store.note_log_end(Lsn(6000));
+        assert_eq!(ids.map(|id| read(&store, id).ok()), [Some(Lsn(6000)); 2]);
+        store.note_log_end(Lsn(5999));
+        write(&store, &ids[1..], 7000).expect("written");
+        let problem = read(&store, ids[0]).expect_err("ahead of the log").to_string();
+        assert!(problem.contains("the log ended at 5999: the log is damaged"), "{problem}");
+        assert_eq!(read(&store, ids[1]).ok(), Some(Lsn(7000)));
     }
 }

@@ -86,3 +86,30 @@ pub(crate) fn superblocks(files: &dyn Files, data: &DataFile, uuid: [u64; 2]) ->
     all.dedup_by_key(|superblock| superblock.sequence);
     all
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::page_store_tests::new_store;
+    use super::super::superblock::OFFSETS;
+    use super::*;
+    use crate::io::simulated::{ServiceTime, SimulatedDisk};
+
+    /// A directory copied from another database must not lend its superblock to a rebuild of this one.
+    #[test]
+    fn superblocks_of_one_database_are_found_newest_first() {
+        let disk = SimulatedDisk::new();
+        let uuid = new_store(&disk, 0).superblock().uuid;
+        let sequences = |disk: &SimulatedDisk, uuid| {
+            let found = superblocks(disk, &DataFile::open(disk).expect("opened"), uuid);
+            found.iter().map(|superblock| superblock.sequence).collect::<Vec<_>>()
+        };
+        assert_eq!(sequences(&disk, uuid), [1, 0]);
+        assert_eq!(sequences(&disk, [8, 9]), [0; 0], "another database has none here");
+        let mut image = disk.image();
+        for offset in OFFSETS.map(to_usize) {
+            image.get_mut(DATA_FILE).expect("there")[offset..offset + 512].fill(0);
+        }
+        let overwritten = SimulatedDisk::with_image(image, ServiceTime::default());
+        assert_eq!(sequences(&overwritten, uuid), [1, 0], "the copies in front of the directories");
+    }
+}

@@ -40,6 +40,8 @@ pub(crate) mod lot;
 pub(crate) mod map;
 pub(crate) mod open;
 pub(crate) mod page_store;
+#[cfg(test)]
+mod page_store_tests;
 pub(crate) mod placement;
 pub(crate) mod rewrite;
 pub(crate) mod slots;

@@ -162,3 +162,47 @@ fn sync_names(files: &dyn Files) -> Result<(), Error> {
 fn sync(file: &dyn Device) -> Result<(), Error> {
     file.sync().map_err(|e| Error::io(&format!("sync '{}'", file.name()), e))
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::super::page_store_tests::{new_pages, new_store, opened, read, write_durably};
+    use super::*;
+    use crate::io::simulated::{ServiceTime, SimulatedDisk};
+
+    #[test]
+    fn rewritten_map_finds_each_image_and_keeps_lost_pages_ids() {
+        for features in [0, FEATURE_IN_PLACE] {
+            let disk = SimulatedDisk::new();
+            let store = new_store(&disk, features);
+            let [first, second, lost] = new_pages(&store);
+            write_durably(&store, &[first, second], 5000);
+            let named = |id| store.slot_of(store.state.lock().newest(id)).map(|slot| (slot, Lsn(5000)));
+            let images = [first, second, lost].map(|id| (id, named(id))).into();
+            rewrite(&disk, store.superblock(), &images, Lsn(6000)).expect("rewritten");
+            let store = opened(&disk);
+            store.finish_replay(&BTreeSet::new()).expect("nothing to replay");
+            assert_eq!([first, second].map(|id| read(&store, id).ok()), [Some(Lsn(5000)); 2]);
+            assert!(matches!(read(&store, lost), Err(Error::Corruption(_))));
+            assert_eq!(store.used(first.space()), [first, second, lost]);
+        }
+    }
+
+    /// A rebuild goes on over an unreadable block, and the copy does not claim to know its bytes.
+    #[test]
+    fn unreadable_bytes_of_an_old_file_are_zeroes_in_its_copy() {
+        let created = SimulatedDisk::new();
+        let superblock = new_store(&created, 0).superblock();
+        let mut image = created.image();
+        let map = image.get_mut(MAP_FILE).expect("there");
+        map.fill(7);
+        let (mut expected, chunk) = (map.clone(), to_usize(CHUNK));
+        expected[chunk..2 * chunk].fill(0);
+        let disk = SimulatedDisk::with_image(image, ServiceTime::default());
+        // The names, the old file, the copy, its length, and the first chunk, read and written.
+        disk.fail_at(disk.calls() + 6, ErrorKind::Other);
+        rewrite(&disk, superblock, &Images::new(), Lsn(6000)).expect("rewritten");
+        assert!(disk.image()[&kept_name(0, MAP_FILE)] == expected);
+    }
+}

@@ -101,6 +101,23 @@ impl Room {
     fn covers(self, needed: Room) -> bool {
         self.slots >= needed.slots && self.places >= needed.places && self.directory_len >= needed.directory_len
     }
+
+    /// The room to grow to. Slots grow by a fourth, but by 1 to 64 MiB, unless there are `comfortable` ones already.
+    /// `None`: the map has no entry for an image in the last one of the `needed` slots.
+    fn grown(self, needed: Room, comfortable: u64, page_size: u64) -> Option<Room> {
+        // Whole zones, as both bounds are multiples of their size.
+        let most = (MapEntry::FILE_END - SLOTS_START) / page_size;
+        if needed.slots > most {
+            return None;
+        }
+        let step = (self.slots * page_size / 4).clamp(1 << 20, 64 << 20) / page_size;
+        let slots = if self.slots < comfortable { self.slots + step } else { self.slots };
+        Some(Room {
+            slots: slots.max(needed.slots).min(most),
+            places: needed.places + needed.places / 2 + self.slots / u64::from(ENTRIES),
+            directory_len: (needed.directory_len * 2).next_multiple_of(16 << 10),
+        })
+    }
 }
 
 impl State {
@@ -242,25 +259,14 @@ impl PageStore {
             let state = self.state.lock();
             (state.room(), state.needed(1), state.comfortable())
         };
-        let needed_len = Self::data_len(needed.slots, self.page_size);
-        if needed_len > MapEntry::FILE_END {
+        let Some(wanted) = room.grown(needed, comfortable.slots, self.page_size) else {
             let message = format!(
-                "'{}' would need {needed_len} bytes, and may have {}: drop trees, or load some into another database",
+                "'{}' would need {} bytes, and may have {}: drop trees, or load some into another database",
                 self.data.name(),
+                Self::data_len(needed.slots, self.page_size),
                 MapEntry::FILE_END
             );
             return Err(Error::TooLarge(message.into()));
-        }
-        let step = (room.slots * self.page_size / 4).clamp(1 << 20, 64 << 20) / self.page_size;
-        // The number of slots that an entry can name.
-        let most = (MapEntry::FILE_END - SLOTS_START) / self.page_size;
-        let most = most / Self::zone_slots(self.page_size) * Self::zone_slots(self.page_size);
-        let wanted = Room {
-            slots: if room.slots < comfortable.slots { room.slots + step } else { room.slots }
-                .max(needed.slots)
-                .min(most),
-            places: needed.places + needed.places / 2 + room.slots / u64::from(ENTRIES),
-            directory_len: (needed.directory_len * 2).next_multiple_of(16 << 10),
         };
         let mut result = self.grow_to(room, wanted);
         if result.is_err() && !room.covers(needed) && needed != wanted {
@@ -334,7 +340,11 @@ const _: () = assert!(SLOTS_RESERVED == 128 && LOT_PAGES == 64);
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
+    use super::super::page_store_tests::new_store;
     use super::*;
+    use crate::io::simulated::SimulatedDisk;
 
     #[test]
     fn room_has_what_undo_and_rolling_back_may_take_beyond_others() {
@@ -354,5 +364,38 @@ mod tests {
         assert_eq!(PageStore::map_len(17), PLACES_START + 32 * BLOCK_U64);
         assert_eq!(directory::file_len(512, 0), 2 * BLOCK_U64);
         assert_eq!((directory::file_len(1, 511), directory::file_len(1, 512)), (2 * BLOCK_U64, 3 * BLOCK_U64));
+    }
+
+    #[test]
+    fn slots_grow_by_a_fourth_but_by_a_mebibyte_at_least() {
+        // Pages of 4 KiB.
+        let (mib, most) = (256, (1 << 40) - 256);
+        let room = |slots| Room { slots, ..Room::initial() };
+        let grown =
+            |slots, needed, comfortable| room(slots).grown(room(needed), comfortable, 4096).map(|room| room.slots);
+        assert_eq!(grown(2 * mib, 2 * mib, 3 * mib), Some(3 * mib));
+        assert_eq!(grown(40 * mib, 40 * mib, 41 * mib), Some(50 * mib));
+        assert_eq!(grown(1000 * mib, 1000 * mib, 1001 * mib), Some(1064 * mib));
+        assert_eq!(grown(40 * mib, 55 * mib, 60 * mib), Some(55 * mib), "what is needed");
+        assert_eq!(grown(40 * mib, 30 * mib, 40 * mib), Some(40 * mib), "there is enough");
+        assert_eq!(grown(most - 1, most, most + 1), Some(most), "the last slot that an entry can name");
+        assert_eq!(grown(most - 1, most + 1, most + 1), None);
+        assert_eq!(PageStore::data_len(most, 4096), MapEntry::FILE_END);
+    }
+
+    /// A step of growth exceeds the space that is left on the device, but the next page's slot does not.
+    #[test]
+    fn file_on_a_nearly_full_device_grows_by_what_is_needed() {
+        let disk = SimulatedDisk::new();
+        let store = new_store(&disk, 0);
+        let (space, waits) = (store.new_space().expect("there are numbers"), Waits::new(Duration::from_secs(1)));
+        let allocate = || store.allocate(space, Share::Common, &waits);
+        (0..3000).for_each(|_| assert!(allocate().is_ok()));
+        let used: usize = disk.image().values().map(Vec::len).sum();
+        disk.limit_space(Some(to_u64(used) + (2 << 20)));
+        let (slots, _) = store.slot_counts();
+        assert!(slots / 4 > 512, "a step is more than the 2 MiB that are left");
+        while allocate().is_ok() {}
+        assert!(store.slot_counts().0 > slots, "the file has not grown");
     }
 }

@@ -122,3 +122,66 @@ impl PageStore {
         is_known && !state.unsynced.contains_key(&image.id) && state.map.get(image.id) == image.entry
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::page_store_tests::{new_pages, new_store, write, write_durably};
+    use super::*;
+    use crate::base::aligned::aligned;
+    use crate::io::simulated::SimulatedDisk;
+
+    /// A store whose first zone holds images of these pages, in slots 0, 1, 4 and 9, and of no others.
+    fn store_with_gaps(disk: &SimulatedDisk) -> (PageStore, [PageId; 4]) {
+        let store = new_store(disk, 0);
+        let ids: [PageId; 10] = new_pages(&store);
+        write_durably(&store, &ids, 5000);
+        let kept = [0, 1, 4, 9].map(|slot| ids[slot]);
+        for (lsn, id) in (5100..).zip(ids.iter().filter(|id| !kept.contains(id))) {
+            store.free_page(*id, Lsn(lsn), Lsn(lsn + 1));
+        }
+        store.release_slots(Lsn(5200));
+        (store, kept)
+    }
+
+    fn read_first_zone(store: &PageStore) -> Vec<LiveImage> {
+        let mut buf = aligned(ZONE_BYTES);
+        let live = store.read_zones(&[0], &mut buf).remove(0).expect("undamaged");
+        for image in &live {
+            let at = image.index * store.page_size();
+            assert_eq!(header(&buf[at..]).page_id.get(), image.id.0, "the image is in the buffer");
+        }
+        live
+    }
+
+    #[test]
+    fn zone_yields_all_images_near_ones_in_one_read() {
+        let disk = SimulatedDisk::new();
+        let (store, ids) = store_with_gaps(&disk);
+        let calls = disk.calls();
+        let live = read_first_zone(&store);
+        assert_eq!(disk.calls() - calls, 2, "slots 0 to 4, and 9");
+        assert_eq!(
+            live.iter().map(|image| (image.id, image.index)).collect::<Vec<_>>(),
+            [(ids[0], 0), (ids[1], 1), (ids[2], 4), (ids[3], 9)]
+        );
+        assert!(live.iter().all(|image| image.lsn == Lsn(5000)));
+    }
+
+    /// ZONES-2: after the zone was read, pages are written, given back, and dropped.
+    #[test]
+    fn image_may_move_only_while_it_is_durable_and_its_pages_newest() {
+        let disk = SimulatedDisk::new();
+        let (store, ids) = store_with_gaps(&disk);
+        let live = read_first_zone(&store);
+        let may_move = || live.iter().map(|image| store.may_move(image)).collect::<Vec<_>>();
+        assert_eq!(may_move(), [true; 4]);
+        write_durably(&store, &ids[..1], 6000);
+        assert_eq!(may_move(), [false, true, true, true], "another image is named");
+        store.free_page(ids[1], Lsn(6100), Lsn(6200));
+        assert_eq!(may_move(), [false, false, true, true], "given back");
+        write(&store, &ids[2..3], 7000).expect("written");
+        assert_eq!(may_move(), [false, false, false, true], "another image is in flight");
+        store.drop_space(ids[3].space(), Lsn(7100));
+        assert_eq!(may_move(), [false; 4], "dropped");
+    }
+}
