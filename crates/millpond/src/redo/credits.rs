@@ -153,7 +153,6 @@ impl Log {
             let handoff = Handoff::new();
             let (is_full, is_short) = (!self.files_fit(&state, bytes), self.is_short(&state, bytes));
             state.space_waiters.push_back(SpaceWaiter { bytes, handoff: Arc::clone(&handoff) });
-            self.ask_for_sync(&state, bytes);
             drop(state);
             self.ring_for_space(is_full, is_short);
             let began = clock::now_ns();
