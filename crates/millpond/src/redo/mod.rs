@@ -19,6 +19,10 @@ pub(crate) mod credits;
 pub(crate) mod dirty_counts;
 pub(crate) mod ending;
 pub(crate) mod files;
+#[cfg(test)]
+mod files_tests;
+#[cfg(test)]
+mod fixture_tests;
 pub(crate) mod flush;
 mod flush_by;
 pub(crate) mod group;
@@ -26,6 +30,8 @@ mod link_buffer;
 #[cfg(test)]
 mod link_buffer_tests;
 pub(crate) mod locate;
+#[cfg(test)]
+mod locate_tests;
 pub(crate) mod log;
 mod log_buffer;
 #[cfg(test)]
@@ -34,9 +40,15 @@ mod log_events;
 #[cfg(test)]
 mod log_events_tests;
 pub(crate) mod log_spin;
+#[cfg(test)]
+mod log_tests;
 pub(crate) mod pipeline;
+#[cfg(test)]
+mod pipeline_tests;
 pub(crate) mod recent_closed;
 #[cfg(test)]
 mod recent_closed_tests;
 mod ring_switch;
 pub(crate) mod scan;
+#[cfg(test)]
+mod scan_tests;
