@@ -116,7 +116,7 @@ fn a_writer_that_finds_the_log_full_rings_for_the_keeper() {
     run(2, || {
         let log = Setup::default().make(&SimulatedDisk::new());
         while log.try_reserve(1000, 0).expect("no failure").is_some() {
-            append_durably(&log, 1000);
+            assert!(append_durably(&log, 1000) <= wall(&log));
         }
         let waiter = waiter(&log, 1000);
         let before_ns = clock::now_ns();

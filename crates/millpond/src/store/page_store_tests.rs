@@ -4,7 +4,8 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::page_store::{MapRecord, PageStore, WriteOp};
+use super::lot::WriteOp;
+use super::page_store::{MapRecord, PageStore};
 use super::space::Share;
 use super::superblock::Superblock;
 use crate::base::aligned::aligned;

@@ -108,3 +108,52 @@ impl PageStore {
         Ok(put_back)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::files::DATA_FILE;
+    use super::super::page_store_tests::{new_pages, new_store, read, write, write_durably};
+    use super::super::superblock::FEATURE_IN_PLACE;
+    use super::*;
+    use crate::base::aligned::BLOCK;
+    use crate::io::simulated::{ServiceTime, SimulatedDisk};
+
+    /// A store with a page that is torn while its image of LSN 6000 overwrites another; the copy is durable.
+    fn torn(disk: &SimulatedDisk) -> (PageStore, PageId) {
+        let mut store = new_store(disk, FEATURE_IN_PLACE);
+        store.keep_copies_in(CopyFile::open(disk, 4096, true).expect("made"));
+        let [id] = new_pages(&store);
+        write_durably(&store, &[id], 5000);
+        write(&store, &[id], 6000).expect("written");
+        let offset = store.state.lock().newest(id).offset();
+        assert!(disk.flip_bit(DATA_FILE, offset + 100, 3) && read(&store, id).is_err());
+        (store, id)
+    }
+
+    /// DBLWR-3: the log must lead on from the copy, so it must be of a page to redo, and beyond the checkpoint.
+    #[test]
+    fn torn_page_is_put_back_if_the_log_leads_on_from_its_copy() {
+        let disk = SimulatedDisk::new();
+        let (store, id) = torn(&disk);
+        assert_eq!(store.copied(&disk).expect("read"), BTreeSet::from([id]));
+        let put_back = |checkpoint, is_redone| {
+            let count = store.put_back_torn(&disk, Lsn(checkpoint), |_| is_redone).expect("put back");
+            (count, read(&store, id).ok())
+        };
+        assert_eq!(put_back(5999, false), (0, None));
+        assert_eq!(put_back(6000, true), (0, None));
+        assert_eq!(put_back(5999, true), (1, Some(Lsn(6000))));
+    }
+
+    /// A file of copies that is cut short is like one without the copy: the error says what helps.
+    #[test]
+    fn torn_page_whose_copy_is_cut_off_is_reported_as_damage() {
+        let disk = SimulatedDisk::new();
+        let (store, _) = torn(&disk);
+        let mut image = disk.image();
+        image.get_mut(DOUBLEWRITE_FILE).expect("there").truncate(BLOCK);
+        let cut = SimulatedDisk::with_image(image, ServiceTime::default());
+        let refused = store.put_back_torn(&cut, Lsn(5999), |_| true);
+        assert!(matches!(&refused, Err(Error::Corruption(what)) if what.contains("no copy of it")), "{refused:?}");
+    }
+}
