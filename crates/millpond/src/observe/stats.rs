@@ -82,7 +82,9 @@ macro_rules! declare_stats {
             pub(crate) fn stats(&self) -> Stats {
                 let $engine = self;
                 $($before)*
-                Stats { $($name: $read,)* }
+                // Each in a statement of its own: the guard of a mutex that one reads ends there.
+                $(let $name = $read;)*
+                Stats { $($name,)* }
             }
         }
     };

@@ -530,7 +530,7 @@ mod tests {
             ("durability", "background(100)", "background(100ms)"),
             ("durability", "background(61s)", "1 to 60000 ms"),
             ("old_blocks_time", "3601s", "0ms to 3600s"),
-            ("stall_threshold", "20", "1ms to 3600s: write, for example, 2s"),
+            ("stall_threshold", "20", "20ms"),
             ("stall_threshold", "0ms", "1ms to 3600s"),
         ] {
             let wrong = set(name, text).expect_err(name);

@@ -171,7 +171,8 @@ pub(crate) fn size_text(size: ByteSize) -> String {
 impl Value for Duration {
     fn parse(text: &str, range: &str) -> Result<Self, String> {
         let time = time_ms(text).map(Duration::from_millis).filter(|time| time.is_in(range));
-        time.ok_or_else(|| format!("not a time from {range}: write, for example, 2s"))
+        let example = if Duration::from_millis(20).is_in(range) { "20ms" } else { "10s" };
+        time.ok_or_else(|| format!("not a time from {range}: write, for example, {example}"))
     }
 
     fn text(&self) -> String {

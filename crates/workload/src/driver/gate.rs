@@ -33,10 +33,13 @@ impl Gate {
         clock
     }
 
-    /// Ends the run before it began; all waiting workers leave.
+    /// Ends the run if it has not begun; all waiting workers leave.
     pub(crate) fn call_off(&self) {
-        *self.state.lock() = State::CalledOff;
-        self.changed.notify_all();
+        let mut state = self.state.lock();
+        if let State::Shut = *state {
+            *state = State::CalledOff;
+            self.changed.notify_all();
+        }
     }
 
     /// Waits until the gate opens; `None` if the run was called off.

@@ -280,6 +280,8 @@ pub fn run_clients<C: Client>(
     let (totals, collected) = thread::scope(|scope| {
         // The canaries end when this is dropped, also after an error.
         let _ending = watch.as_ref().map(Ending);
+        // A panic before the start must not leave the workers at the gate.
+        let _calling_off = CallingOff(&shared.gate);
         let workers = start_workers(scope, clients, plan, &shared, schedule.as_ref())?;
         observer.started();
         // Read here, because no worker has begun yet.
@@ -321,6 +323,15 @@ pub fn run_clients<C: Client>(
     })
 }
 
+/// Calls the run off on drop if it has not begun.
+struct CallingOff<'g>(&'g Gate);
+
+impl Drop for CallingOff<'_> {
+    fn drop(&mut self) {
+        self.0.call_off();
+    }
+}
+
 /// Ends the canaries on drop.
 struct Ending<'w, 'c>(&'w Watch<'c>);
 
@@ -357,7 +368,6 @@ fn start_workers<'scope, 'env, C: Client + 'scope>(
         match started {
             Ok(worker) => workers.push(worker),
             Err(source) => {
-                shared.gate.call_off();
                 return Err(Error::ThreadStart { number: number + 1, threads: plan.threads, source });
             }
         }

@@ -505,3 +505,27 @@ fn delete_that_finds_no_row_counts_as_other() {
     let finished = run_events(&engine, Workload::Delete, 50, 2);
     assert_eq!(finished.record.queries, Queries { read: 0, write: 0, other: 50 });
 }
+
+/// An observer that fails before the load begins.
+struct FailsAtTheStart;
+
+impl Observer for FailsAtTheStart {
+    fn started(&mut self) {
+        std::panic::resume_unwind(Box::new("told to fail"));
+    }
+
+    fn interval(&mut self, _: &Interval) -> ControlFlow<()> {
+        ControlFlow::Continue(())
+    }
+}
+
+#[test]
+fn panic_before_the_start_lets_the_waiting_workers_go() {
+    let engine = Counting::default();
+    let plan = plan(4, Pace::ClosedLoop);
+    let running = std::panic::AssertUnwindSafe(|| {
+        run(&engine, &load_of(&engine), &plan, &AtomicBool::new(false), &mut FailsAtTheStart).map(|_| ())
+    });
+    assert!(std::panic::catch_unwind(running).is_err());
+    assert_eq!(engine.calls.load(Ordering::Relaxed), 0);
+}
