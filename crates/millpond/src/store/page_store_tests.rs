@@ -101,7 +101,7 @@ fn page_whose_rewrite_fails_goes_to_another_slot() {
     assert_eq!(store.slot_counts().1, total - 2, "the page has one slot, and one is bad");
 }
 
-/// Redo reads pages in this order: it goes once through the data file, not to and fro.
+/// Redo reads pages in this order: it goes once through the data file, not back and forth.
 #[test]
 fn pages_are_sorted_by_the_places_of_their_newest_images() {
     let store = new_store(&SimulatedDisk::new(), 0);
