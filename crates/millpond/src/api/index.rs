@@ -81,7 +81,7 @@ impl Index {
     /// makes it the reverse order.
     ///
     /// Not a snapshot. Each row had these fields when it was read. The scan may miss a row whose fields change
-    /// meanwhile, or return it twice.
+    /// meanwhile, or return it twice: also once from each end.
     pub fn rows(&self, range: impl KeyRange) -> IndexRows {
         IndexRows { scan: self.scan(range), row: Vec::new() }
     }

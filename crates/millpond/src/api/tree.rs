@@ -54,8 +54,8 @@ impl Tree {
         self.get(key).map(|value| value.is_some())
     }
 
-    /// The row with the lowest key; `None`: the tree is empty. Reads a leaf, and goes on to the next while a leaf has
-    /// no row.
+    /// The row with the lowest key; `None`: the tree is empty. Costs as much as a [`scan`](Self::scan) of one leaf,
+    /// with all long values of its rows. If a leaf has no row, the next one follows.
     ///
     /// # Errors
     /// Those of [`get`](Self::get).

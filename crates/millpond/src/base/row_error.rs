@@ -18,8 +18,8 @@ thread_local! {
 
 /// The row that an [`Error`](crate::Error) is about: the tree, table or index, and the key.
 ///
-/// It is made without an allocation, except for the first one of a thread and for keys longer than those before.
-/// Displayed, it is the whole sentence.
+/// It is made without an allocation if its thread has dropped an earlier one with a key as long. Displayed, it is the
+/// whole sentence. It keeps the memory of its tree's state, but neither pages nor the database.
 pub struct RowError(Option<Box<Inner>>);
 
 struct Inner {

@@ -7,9 +7,9 @@
 //! | value | order |
 //! |---|---|
 //! | `None`, then bytes, strings, tuples, integers, floats, `false`, `true` | between kinds |
-//! | integers of any width up to 128 bits | by number; the same number has the same bytes in each width |
+//! | integers of 16 to 128 bits | by number; the same number has the same bytes in each width |
 //! | `f32`, `f64` | by IEEE 754's total order; each width by itself |
-//! | `&str`, `String`; `&[u8]`, `Vec<u8>` | byte by byte |
+//! | `&str`, `String`; `&[u8]`, `Vec<u8>`; decoded as `String` and `Vec<u8>` | byte by byte |
 //! | tuples of up to 12 elements, which may be tuples | element by element |
 //!
 //! A string takes its bytes and 2 more, an integer 1 byte and those that it needs, an `f64` 9.
