@@ -40,6 +40,7 @@ check: setup ## Formatting, spelling, lints, docs: no warning is let through
 		\( -name '*.rs' -o -name '*.md' -o -name '*.sh' -o -name '*.py' -o -name '*.toml' \) -print0 | xargs -0 "$$spell"
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets --quiet -- -D warnings
+	$(CARGO) clippy --package millpond --no-default-features --lib --quiet -- -D warnings
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --quiet
 
 crash: setup ## The whole crash matrix (every I/O boundary), every flipped bit, the larger models, and 200 rounds of kill -9

@@ -12,7 +12,7 @@ use crate::engine::Engine;
 use crate::engine::durable::wait_durable;
 use crate::engine::table_state::TableState;
 use crate::read::scan::Scan;
-use crate::schema::key_range::{KeyRange, Prefix};
+use crate::schema::key_range::KeyRange;
 use crate::write::apply;
 use crate::write::batch::{BatchTarget, Place};
 use crate::write::chunks::ensure_chunk_trees;
@@ -96,7 +96,7 @@ impl Table {
     /// # Errors
     /// Those of [`Tree::get`].
     pub fn contains_key(&self, key: impl AsRef<[u8]>) -> Result<bool, Error> {
-        self.get(key).map(|row| row.is_some())
+        self.rows().contains_key(key)
     }
 
     /// The row with the lowest primary key; `None`: the table is empty. Otherwise like [`Tree::first`].
@@ -104,7 +104,7 @@ impl Table {
     /// # Errors
     /// Those of [`Tree::get`].
     pub fn first(&self) -> Result<Option<OwnedRow>, Error> {
-        self.scan(..).next().transpose()
+        self.rows().first()
     }
 
     /// The row with the highest primary key; `None`: the table is empty. Otherwise like [`Tree::first`].
@@ -112,7 +112,7 @@ impl Table {
     /// # Errors
     /// Those of [`Tree::get`].
     pub fn last(&self) -> Result<Option<OwnedRow>, Error> {
-        self.scan(..).next_back().transpose()
+        self.rows().last()
     }
 
     /// Adds the row `key`, which must not exist yet. The cheapest write: it does not read the row first.
@@ -197,9 +197,9 @@ impl Table {
         self.rows().scan(range)
     }
 
-    /// The rows whose keys begin with `prefix`: a [`scan`](Self::scan) of [`Prefix`].
+    /// The rows whose keys begin with `prefix`: a [`scan`](Self::scan) of [`Prefix`](crate::Prefix).
     pub fn prefix(&self, prefix: impl AsRef<[u8]>) -> Scan {
-        self.scan(Prefix(prefix))
+        self.rows().prefix(prefix)
     }
 
     /// The tree of the rows. A caller that changes it directly makes the indexes disagree with the rows.
