@@ -136,7 +136,8 @@ fn add_machine(text: &mut String, figures: &RunFigures) {
             format_args!(
                 "    device beside the run (canary):      pair {:.1} ms, slowest {:.1}; \
                  under the engine's writes {:.1}; stood still {:.0} ms\n    \
-                 CPU beside the run (canary):         wake {:.1} ms late, latest {:.1}; stood still {:.0} ms\n",
+                 CPU beside the run (canary):         wake {:.1} ms late, latest {:.1}; stood still {:.0} ms; others took \
+                 {:.0} ms\n",
                 machine.canary_median_pair_ms,
                 machine.canary_worst_pair_ms,
                 machine.canary_worst_shared_pair_ms,
@@ -144,6 +145,7 @@ fn add_machine(text: &mut String, figures: &RunFigures) {
                 machine.canary_median_wake_ms,
                 machine.canary_worst_wake_ms,
                 judged.cpu_stopped_ms,
+                judged.cpu_taken_ms,
             ),
         );
     }
@@ -430,7 +432,7 @@ Threads fairness:
             "blackout (longest gap): 1060.0 ms (device: 1050.0 ms)\n",
             "    device beside the run (canary):      pair 2.0 ms, slowest 1050.0; under the engine's writes 0.0; \
              stood still 1050 ms\n",
-            "    CPU beside the run (canary):         wake 8.0 ms late, latest 8.0; stood still 0 ms\n",
+            "    CPU beside the run (canary):         wake 8.0 ms late, latest 8.0; stood still 0 ms; others took 0 ms\n",
             "    measured:                            brownout 1 s, gap 1060.0 ms, slowest 6.0 ms, stalls 0\n",
             "    without the machine's stops:         brownout 0 s, gap 7.2 ms, slowest 6.0 ms, stalls 0\n",
         ] {

@@ -5,6 +5,7 @@
 
 use hdrhistogram::Histogram;
 
+use super::taken::Taken;
 use super::{CPU_PERIOD, DEVICE_PERIOD, OUTSTANDING_MAX};
 use crate::recorder::latency_histogram;
 use crate::spans::{Span, union};
@@ -111,6 +112,8 @@ pub struct MachineLog {
     pub device: Beats,
     /// Wakes: how late they were.
     pub cpu: Beats,
+    /// CPU time that others took.
+    pub taken: Taken,
     /// Why a canary did not watch to the end; `None` if both did.
     pub failure: Option<String>,
 }
@@ -124,8 +127,10 @@ pub struct Stops {
     pub shared: Vec<Span>,
     /// Stops of the CPU.
     pub cpu: Vec<Span>,
-    /// Stops of device or CPU by themselves, each from its earliest possible begin. This time does not count against
-    /// the engine.
+    /// CPU time that others took while threads of this process waited for a CPU.
+    pub taken: Vec<Span>,
+    /// Stops of device or CPU by themselves, each from its earliest possible begin, and the taken time. All this does not
+    /// count against the engine.
     pub excused: Vec<Span>,
     /// The device's longest pair of its own, capped at the least length of a stop, in ns.
     pub device_usual_worst_ns: u64,
@@ -142,12 +147,14 @@ impl MachineLog {
             let own = beats.stops().filter(|beat| beat.is_own());
             own.map(|beat| reached_back(beat, period_ns)).collect::<Vec<_>>()
         };
-        let excused = [own(&self.device, period(DEVICE_PERIOD)), own(&self.cpu, period(CPU_PERIOD))].concat();
+        let taken = self.taken.spans();
+        let stopped = [own(&self.device, period(DEVICE_PERIOD)), own(&self.cpu, period(CPU_PERIOD))].concat();
         Stops {
             device: spans(&self.device, true),
             shared: spans(&self.device, false),
             cpu: spans(&self.cpu, true),
-            excused: union(excused),
+            excused: union([stopped, taken.clone()].concat()),
+            taken,
             device_usual_worst_ns: self.device.usual_worst_ns(),
         }
     }
@@ -216,7 +223,7 @@ mod tests {
 
     #[test]
     fn stops_of_device_and_cpu_at_once_excuse_once() {
-        let log = MachineLog { device: beats(1, 500, 0), cpu: beats(0, 900, 0), failure: None };
+        let log = MachineLog { device: beats(1, 500, 0), cpu: beats(0, 900, 0), ..MachineLog::default() };
         assert_eq!(log.stops().excused, [span_ms(901, 1_900)]);
     }
 }

@@ -1,15 +1,17 @@
-//! Two canaries beside a run: they watch the device and the CPU while the engine works.
+//! Canaries beside a run: they watch the device and the CPU while the engine works.
 //!
 //! CAN-1  A stop of the device counts as the device's own only if the engine had less than [`OUTSTANDING_MAX`] bytes
 //!        outstanding when the canary's write began. Otherwise the stop is shared: an engine cannot excuse itself by
 //!        flooding the device.
 //!
-//! Two threads watch. The device's canary writes a block of 4 KiB every 100 ms into a file of its own in the run's
+//! Three threads watch. The device's canary writes a block of 4 KiB every 100 ms into a file of its own in the run's
 //! directory, in the way of log writes, syncs it, and notes how long that took. The CPU's canary asks to sleep for 10
 //! ms and notes how late it wakes. A pair of write and sync that is much longer than usual, or a wake that is much too
 //! late, is a stop ([`log`]). A canary sees a stop only from its next write on, so it may miss the first 100 ms of one.
+//! The third thread reads each 100 ms how much CPU time others took ([`taken`]).
 
 pub mod log;
+pub mod taken;
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -28,12 +30,16 @@ use crate::Error;
 use crate::probe::Access;
 use crate::recorder::RunClock;
 use log::{Beats, MachineLog};
+use taken::{Look, Taken};
 
 /// The file's name; the file loses it right after it is created.
 pub const FILE_NAME: &str = "millpond-canary.tmp";
 
 /// From one write of the device's canary to the next.
 pub const DEVICE_PERIOD: Duration = Duration::from_millis(100);
+
+/// From one look at the CPUs' counters to the next.
+pub const TAKEN_PERIOD: Duration = Duration::from_millis(100);
 
 /// The sleep that the CPU's canary asks for.
 pub const CPU_PERIOD: Duration = Duration::from_millis(10);
@@ -239,6 +245,24 @@ impl<'a> Watch<'a> {
             beats.add(due_ns, woke_ns, 0);
         }
         self.log.lock().cpu = beats;
+    }
+
+    /// The thread that looks how much CPU time others take. It ends at once if the system does not show it: then nothing
+    /// counts as taken.
+    pub(crate) fn watch_taken(&self, clock: RunClock) {
+        let Some(cpus) = taken::own_cpus() else { return };
+        let mut seen = Taken::default();
+        let mut last: Option<Look> = None;
+        while let Some(now) = Look::read(clock.now_ns(), &cpus) {
+            if let Some(before) = last.replace(now.clone()) {
+                seen.add(&before, &now, cpus.count());
+            }
+            if self.is_over() {
+                break;
+            }
+            self.nap(TAKEN_PERIOD);
+        }
+        self.log.lock().taken = seen;
     }
 
     /// Sleeps for `time`, or until shortly after the run is over.

@@ -387,7 +387,8 @@ fn start_canaries<'scope, E: Instruments>(
     let device =
         named("canary-device").spawn_scoped(scope, move || watch.watch_device(clock, || engine.outstanding_bytes()));
     let cpu = named("canary-cpu").spawn_scoped(scope, move || watch.watch_cpu(clock));
-    if let Some(cause) = device.err().or(cpu.err()) {
+    let taken = named("canary-taken").spawn_scoped(scope, move || watch.watch_taken(clock));
+    if let Some(cause) = device.err().or(cpu.err()).or(taken.err()) {
         watch.fail(format!("a canary's thread cannot be started: {cause}"));
     }
 }

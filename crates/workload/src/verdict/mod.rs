@@ -9,12 +9,13 @@
 //! | stalls of max(the stall threshold, 3 × the device's own) and longer | 0 |
 //!
 //! "The device's own" is the longest pair of the device's canary that is the device's own, capped at the least length
-//! of a stop. Each figure is reported raw, and attributed: without the stops of device or CPU by themselves.
+//! of a stop. Each figure is reported raw, and attributed: without the stops of device or CPU by themselves, and without
+//! the CPU time that others took.
 //!
 //! VER-1  A run is calm if no raw figure breaks its limit, not calm if an attributed one does, and inconclusive
 //! otherwise:
-//!        the machine stood still, and without its stops every limit holds.
-//! VER-2  Time that no canary calls a stop counts against the engine.
+//!        the machine stood still or was taken by others, and without that every limit holds.
+//! VER-2  Time that no canary calls stopped or taken counts against the engine.
 
 mod attributed;
 
@@ -22,7 +23,7 @@ use serde::Serialize;
 
 use crate::calm::Calm;
 use crate::canary::log::MachineLog;
-use crate::spans::{Slow, Span};
+use crate::spans::{Slow, Span, union};
 
 /// Limit of the longest gap on any device, in ns.
 const GAP_LIMIT_NS: u64 = 100_000_000;
@@ -106,6 +107,8 @@ pub struct Judgement {
     pub blackout_shared_ms: f64,
     /// Part of the longest gap in which the CPU stood still.
     pub blackout_cpu_ms: f64,
+    /// Part of the longest gap in which others took the CPU and it did not stand still.
+    pub blackout_taken_ms: f64,
     /// The longest gap without the machine's stops; may be another gap.
     pub blackout_attributed_ms: f64,
     /// Limit of the longest gap.
@@ -124,6 +127,8 @@ pub struct Judgement {
     pub device_shared_ms: f64,
     /// Time in which the CPU stood still.
     pub cpu_stopped_ms: f64,
+    /// CPU time that others took while threads of this process waited for a CPU, of one CPU on average.
+    pub cpu_taken_ms: f64,
 }
 
 /// Limits of longest gap, slowest transaction and stalls, in ns.
@@ -165,6 +170,7 @@ pub fn judge(history: &History<'_>) -> Judgement {
     } else {
         (Verdict::Calm, Vec::new())
     };
+    let cpu_or_taken = union([stops.cpu.clone(), stops.taken.clone()].concat());
     let all = |spans: &[Span]| ms(spans.iter().map(|span| span.len_ns()).sum());
     Judgement {
         verdict,
@@ -174,6 +180,7 @@ pub fn judge(history: &History<'_>) -> Judgement {
         blackout_device_ms: ms(longest.within_ns(&stops.device)),
         blackout_shared_ms: ms(longest.within_ns(&stops.shared)),
         blackout_cpu_ms: ms(longest.within_ns(&stops.cpu)),
+        blackout_taken_ms: ms(longest.within_ns(&cpu_or_taken) - longest.within_ns(&stops.cpu)),
         blackout_attributed_ms: ms(attributed.gap_ns),
         blackout_limit_ms: ms(limits.gap_ns),
         slowest_ms: ms(raw.slowest_ns),
@@ -183,6 +190,7 @@ pub fn judge(history: &History<'_>) -> Judgement {
         device_stopped_ms: all(&stops.device),
         device_shared_ms: all(&stops.shared),
         cpu_stopped_ms: all(&stops.cpu),
+        cpu_taken_ms: all(&stops.taken),
     }
 }
 
@@ -237,6 +245,7 @@ impl Judgement {
             ("the device itself stood still", self.blackout_device_ms),
             ("the device stood still under the engine's own writes", self.blackout_shared_ms),
             ("the CPU stood still", self.blackout_cpu_ms),
+            ("others took the CPU", self.blackout_taken_ms),
         ];
         let parts: Vec<String> =
             parts.iter().filter(|(_, ms)| *ms > 0.0).map(|(what, ms)| format!("{what} for {ms:.1} ms of it")).collect();
@@ -254,13 +263,18 @@ impl Judgement {
         match self.verdict {
             Verdict::Calm => "calm".to_owned(),
             Verdict::NotCalm => format!("NOT CALM: {reasons}"),
-            Verdict::Inconclusive if self.has_stops() => format!("inconclusive: the machine stood still; {reasons}"),
-            Verdict::Inconclusive => format!("inconclusive: {reasons}"),
+            Verdict::Inconclusive => format!("inconclusive: {}{reasons}", self.causes()),
         }
     }
 
-    fn has_stops(&self) -> bool {
-        self.device_stopped_ms + self.cpu_stopped_ms > 0.0
+    /// What disturbed the run.
+    fn causes(&self) -> &'static str {
+        match (self.device_stopped_ms + self.cpu_stopped_ms > 0.0, self.cpu_taken_ms > 0.0) {
+            (true, true) => "the machine stood still, and others took the CPU; ",
+            (true, false) => "the machine stood still; ",
+            (false, true) => "others took the CPU; ",
+            (false, false) => "",
+        }
     }
 }
 

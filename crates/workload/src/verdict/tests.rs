@@ -3,6 +3,7 @@
 use super::*;
 use crate::canary::OUTSTANDING_MAX;
 use crate::canary::log::Beats;
+use crate::canary::taken::Taken;
 
 const MS: u64 = 1_000_000;
 
@@ -76,6 +77,41 @@ fn run_of_8_s_stopped_for_10_is_inconclusive_with_its_gap() {
     assert_eq!(said.brownout_attributed_s, 0);
     assert!(said.blackout_cpu_ms > 9_900.0 && said.blackout_attributed_ms < 10.0, "{said:?}");
     assert_eq!(said.sentence(9_997.0, true), "the longest gap was 9997.0 ms; the CPU stood still for 9990.0 ms of it");
+}
+
+/// Half of each 100 ms taken by others, for ten seconds.
+fn half_taken() -> MachineLog {
+    let halves = (0..100).map(|window| span_ms(window * 100, window * 100 + 50)).collect();
+    MachineLog { taken: Taken::of(halves), ..device(10_000, &[]) }
+}
+
+#[test]
+fn queue_behind_a_taken_cpu_is_inconclusive_and_a_gap_is_not() {
+    let machine = half_taken();
+    // The queue grew for 2.3 seconds; half of that was taken.
+    let run = History {
+        offered_per_s: Some(1_000.0),
+        slow: &[slow_ms(2_000, 2_410, 2_415), slow_ms(2_400, 3_000, 3_010), slow_ms(2_950, 4_300, 4_305)],
+        slowest_ns: 1_355 * MS,
+        ..calm_run(&machine)
+    };
+    let said = judge(&run);
+    assert_eq!(said.verdict_text(), "inconclusive: others took the CPU; slowest 1355.0 ms, limit 250 ms");
+    assert!(said.slowest_attributed_ms < 250.0 && said.cpu_taken_ms == 5_000.0, "{said:?}");
+    // Of a gap of 600 ms, 300 were taken: the rest is the engine's.
+    let said = judge(&History { gaps: &[span_ms(3_000, 3_600)], ..calm_run(&machine) });
+    assert_eq!(said.verdict_text(), "NOT CALM: longest gap 300.0 ms, limit 100 ms");
+    assert_eq!(said.sentence(600.0, true), "the longest gap was 600.0 ms; others took the CPU for 300.0 ms of it");
+}
+
+#[test]
+fn time_taken_while_the_cpu_stood_still_is_told_once() {
+    let machine = MachineLog { cpu: beats(10_000, &[(3_010, 3_200, 0)]), ..half_taken() };
+    let said = judge(&History { gaps: &[span_ms(3_000, 3_200)], ..calm_run(&machine) });
+    assert_eq!((said.blackout_cpu_ms, said.blackout_taken_ms), (190.0, 10.0), "{said:?}");
+    assert!(
+        said.verdict_text().starts_with("inconclusive: the machine stood still, and others took the CPU; longest gap")
+    );
 }
 
 #[test]

@@ -38,7 +38,8 @@ Exit code: 0 it ran, 2 it could not, 130 interrupted, 143 terminated (both after
 far). With --check: 0 calm, 1 not calm, 3 inconclusive (the machine stood still, or no second was
 whole). Beside a run two canaries watch the machine: a write of 4 KiB and its sync every 100 ms,
 and a thread that asks to sleep for 10 ms. Time in which they stood still is told apart, unless
-the engine itself had 1 MiB or more outstanding to the device then.
+the engine itself had 1 MiB or more outstanding to the device then. So is the CPU time that others
+took while threads of the run waited for a CPU.
 
 Examples:
   millpond bench --tables=4 --table-size=250000 --threads=16 --time=60 oltp_update_index
@@ -320,8 +321,8 @@ pub(crate) struct OutputArgs {
     /// above 0); longest gap at most max(100 ms, 3 x the device's own); slowest transaction, queued
     /// ones included, at most max(250 ms, 5 x the device's own); no stall of max(--stall-threshold,
     /// 3 x the device's own). The device's own is the slowest pair of the canary that is no stop.
-    /// Inconclusive: a limit is broken, but holds when the time in which device or CPU stood still
-    /// is left out. In insert_benchmark the worst timed step decides.
+    /// Inconclusive: a limit is broken, but holds when the time in which device or CPU stood still,
+    /// or others took the CPU, is left out. In insert_benchmark the worst timed step decides.
     #[arg(long, verbatim_doc_comment)]
     pub(crate) check: bool,
 

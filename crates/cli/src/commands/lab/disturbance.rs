@@ -4,7 +4,7 @@
 
 use serde::{Deserialize, Serialize};
 use workload::canary::log::MachineLog;
-use workload::spans::Span;
+use workload::spans::{Span, union};
 
 use super::findings::Setting;
 
@@ -24,7 +24,8 @@ pub(super) struct Beside {
     /// The longest stop of the device by itself, and the sum of all its stops.
     pub(super) device_stop_ms: f64,
     pub(super) device_stopped_ms: f64,
-    /// The same for the CPU; 0 under a quota, which stops the CPU on purpose.
+    /// The same for the CPU, the time that others took being part of the sum; 0 under a quota, which stops the CPU on
+    /// purpose.
     pub(super) cpu_stop_ms: f64,
     pub(super) cpu_stopped_ms: f64,
 }
@@ -68,7 +69,7 @@ impl Beside {
             device_stop_ms: longest(&stops.device),
             device_stopped_ms: all(&stops.device),
             cpu_stop_ms: longest(&stops.cpu),
-            cpu_stopped_ms: all(&stops.cpu),
+            cpu_stopped_ms: all(&union([stops.cpu.clone(), stops.taken.clone()].concat())),
         }
     }
 

@@ -35,7 +35,8 @@ pub(super) fn machine(figures: &RunFigures, finished: &Finished) -> Markup {
         p.note {
             span.key.first {} "the CPU: how late its canary woke at most, which asks to sleep for 10 ms. Median "
             (ms(seen.canary_median_wake_ms)) " ms, latest " (ms(seen.canary_worst_wake_ms)) " ms; it stood still for "
-            (ms(judged.cpu_stopped_ms)) " ms."
+            (ms(judged.cpu_stopped_ms)) " ms. Others took " (ms(judged.cpu_taken_ms))
+            " ms of it while threads of this process waited for a CPU."
         }
         (chart(wakes, "latest wake"))
     }
