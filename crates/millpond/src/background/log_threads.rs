@@ -77,7 +77,7 @@ mod tests {
             let credit = log.reserve(100, 0).expect("room");
             let mut seen = None;
             let end =
-                log.append(credit, GroupKind::Pages, &[0; 100], |start, _| seen = Some((start, log.counts.oldest())));
+                log.append(credit, GroupKind::Pages, &[0; 100], |start| seen = Some((start, log.counts.oldest())));
             let (start, oldest) = seen.expect("marked");
             assert!(
                 end.expect("appended") > start && oldest.is_some_and(|oldest| oldest <= start),

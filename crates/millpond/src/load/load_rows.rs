@@ -249,7 +249,7 @@ fn new_txn(loading: &Loading) -> Result<TxnId, Error> {
     let _gate = loading.enter()?;
     let core = &loading.engine().core;
     let credit = core.log.reserve(TXN_LEN, 0)?;
-    let txn = core.store.next_txn()?;
+    let txn = loading.engine().txns.id_without_rows(&core.store)?;
     let mut mtr = Mtr::new(&core.log, []);
     if !planted!("load_txn_not_logged") {
         mtr.note_txn(txn);

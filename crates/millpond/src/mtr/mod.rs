@@ -255,14 +255,34 @@ impl<'p> Mtr<'p> {
     }
 
     /// As [`commit`](Self::commit), and holds the checkpoint before the group as long as the caller keeps the [`Hold`].
-    pub(crate) fn commit_holding(mut self, credit: LogCredit<'_>) -> Result<(Lsn, Hold<'p>), Error> {
+    pub(crate) fn commit_holding(self, credit: LogCredit<'_>) -> Result<(Lsn, Hold<'p>), Error> {
+        self.log_group(credit, |_| {}, |_| {})
+    }
+
+    /// As [`commit`](Self::commit), of a group that commits a transaction. `order` runs with the group's end inside the
+    /// log's mutex, and `show` afterwards, before the pages are released.
+    pub(crate) fn commit_in_order(
+        self,
+        credit: LogCredit<'_>,
+        order: impl FnOnce(Lsn),
+        show: impl FnOnce(Lsn),
+    ) -> Result<Lsn, Error> {
+        self.log_group(credit, order, show).map(|(end, _)| end)
+    }
+
+    fn log_group(
+        mut self,
+        credit: LogCredit<'_>,
+        order: impl FnOnce(Lsn),
+        show: impl FnOnce(Lsn),
+    ) -> Result<(Lsn, Hold<'p>), Error> {
         self.close_record();
         if cfg!(debug_assertions) {
             self.check_replay();
         }
         let (log, pages, changed) = (self.log, &self.pages, &self.changed);
         let mut hold = None;
-        let mark = |start, _| {
+        let mark = |start| {
             log.counts.add(start);
             hold = Some(Hold { log, start });
             for &index in changed {
@@ -270,7 +290,7 @@ impl<'p> Mtr<'p> {
             }
         };
         let in_window = |us| pages.iter().for_each(|page| page.waited_in_window(us));
-        let appended = log.append_latched(credit, GroupKind::Pages, &self.payload, mark, in_window);
+        let appended = log.append_latched(credit, GroupKind::Pages, &self.payload, order, mark, in_window);
         let (end, hold) = match (appended, hold) {
             (Ok(end), Some(hold)) => (end, hold),
             (appended, _) => {
@@ -283,6 +303,7 @@ impl<'p> Mtr<'p> {
             self.pages[index].set_lsn(end);
         }
         self.is_logged = true;
+        show(end);
         Ok((end, hold))
     }
 

@@ -73,12 +73,20 @@ impl Running {
             });
         }
         self.stop_purge();
+        debug_assert!(self.has_ended_all_transactions(), "COMMIT-3");
         self.engine.end_redo_change();
         let result = self.engine.last_checkpoint_wait();
         let stopped = self.stop_keeper(keeper);
         let flushed = self.engine.core.log.flush_tail();
         self.let_go();
         flushed.and(stopped).and(result)
+    }
+
+    /// Whether all ids that were given out have ended. So it is once no operation is under way, but for losers that are
+    /// not undone yet.
+    fn has_ended_all_transactions(&self) -> bool {
+        let (txns, core) = (&self.engine.txns, &self.engine.core);
+        txns.locks.in_flight() > 0 || core.log.health().is_err() || txns.oldest() == core.store.txn_to_come()
     }
 
     /// Ends the log, and releases the files: another process may open them. No thread of the engine is left.

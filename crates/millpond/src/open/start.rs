@@ -161,6 +161,7 @@ fn redo(engine: &Engine, log_files: &LogFiles, analysed: Analysed) -> Result<u64
     recovery::redo(&engine.core, log_files, analysed.analysis)?;
     let applied_us = (analysed.took_ns + clock::now_ns() - began_ns) / 1000;
     engine.redoing.store(false, Ordering::Relaxed);
+    engine.txns.open(&engine.core.store, engine.core.log.positions().next);
     engine.core.pool.keep_pages_together();
     Ok(applied_us)
 }

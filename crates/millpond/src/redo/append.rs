@@ -27,26 +27,28 @@ pub(crate) fn set_appended(bytes: u64) {
 }
 
 impl Log {
-    /// Appends a group, using up `credit`. `mark` runs with the group's begin and end, before any later group gets a
-    /// place. With the classic window it runs later, but before the checkpoint may pass the group.
+    /// Appends a group, using up `credit`. `mark` runs with the group's begin, before any later group gets a place.
+    /// With the classic window it runs later, but before the checkpoint may pass the group.
     pub(crate) fn append(
         &self,
         credit: LogCredit<'_>,
         kind: GroupKind,
         payload: &[u8],
-        mark: impl FnOnce(Lsn, Lsn),
+        mark: impl FnOnce(Lsn),
     ) -> Result<Lsn, Error> {
-        self.append_latched(credit, kind, payload, mark, |_| {})
+        self.append_latched(credit, kind, payload, |_| {}, mark, |_| {})
     }
 
-    /// As [`append`](Self::append), with page latches held. `in_window` receives the microseconds of each further nap
-    /// that the window has imposed on the caller.
+    /// As [`append`](Self::append), with page latches held. `order` runs with the group's end, in every log mode before
+    /// any later group gets a place. `in_window` receives the microseconds of each further nap that the window has
+    /// imposed on the caller.
     pub(crate) fn append_latched(
         &self,
         mut credit: LogCredit<'_>,
         kind: GroupKind,
         payload: &[u8],
-        mark: impl FnOnce(Lsn, Lsn),
+        order: impl FnOnce(Lsn),
+        mark: impl FnOnce(Lsn),
         in_window: impl Fn(u32),
     ) -> Result<Lsn, Error> {
         let len = to_u64(payload.len() + GROUP_FRAME_LEN);
@@ -89,9 +91,13 @@ impl Log {
         }
         publishing.has_gap = self.pipeline.is_some();
         state.next = end;
+        let mut order = Some(order);
+        if !planted!("ordered_after_the_mutex") {
+            order.take().into_iter().for_each(|order| order(end));
+        }
         let mut mark = Some(mark);
         match &self.recent_closed {
-            None => mark.take().into_iter().for_each(|mark| mark(start, end)),
+            None => mark.take().into_iter().for_each(|mark| mark(start)),
             // CLOSED-2
             Some(_) if planted!("window_not_counted") => {}
             Some(_) => self.counts.add(start),
@@ -109,6 +115,7 @@ impl Log {
         }
         let is_to_be_written = !state.leader_at_work && !was_half_full && self.is_half_full(&state);
         drop(state);
+        order.take().into_iter().for_each(|order| order(end));
         if is_to_be_written {
             self.flusher_bell.ring();
         }
@@ -118,7 +125,7 @@ impl Log {
         }
         if let Some(window) = &self.recent_closed {
             window.enter(start, &self.waits, in_window);
-            mark.take().into_iter().for_each(|mark| mark(start, end));
+            mark.take().into_iter().for_each(|mark| mark(start));
             window.leave(start, end);
             if !planted!("window_not_counted") {
                 self.counts.remove(start);
@@ -134,7 +141,7 @@ impl Log {
         let payload = epoch_payload(nonce);
         debug_assert_eq!(to_u64(payload.len() + GROUP_FRAME_LEN), EPOCH_LEN);
         let credit = self.reserve_behind_writers(payload.len(), 0)?;
-        let end = self.append(credit, GroupKind::Epoch, &payload, |_, _| ())?;
+        let end = self.append(credit, GroupKind::Epoch, &payload, |_| ())?;
         {
             let mut state = self.state.lock();
             state.epochs.push((end, nonce));

@@ -71,7 +71,7 @@ impl Setup {
 /// Appends a group, without a wait for room; returns its end.
 pub(super) fn append(log: &Log, payload: usize) -> Lsn {
     let credit = log.try_reserve(payload, 0).expect("no failure").expect("room");
-    log.append(credit, GroupKind::Pages, &vec![1; payload], |_, _| ()).expect("appended")
+    log.append(credit, GroupKind::Pages, &vec![1; payload], |_| ()).expect("appended")
 }
 
 /// Appends a group and makes it durable; returns its end.

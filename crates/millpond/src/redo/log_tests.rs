@@ -53,7 +53,7 @@ fn writers_fill_the_log_up_to_its_capacity_and_no_further() {
     let log = Setup::default().make(&SimulatedDisk::new());
     let mut end = START;
     while let Some(credit) = log.try_reserve(1000, 0).expect("no failure") {
-        end = log.append(credit, GroupKind::Pages, &[1; 1000], |_, _| ()).expect("appended");
+        end = log.append(credit, GroupKind::Pages, &[1; 1000], |_| ()).expect("appended");
         log.flush_wait(end).expect("flushed");
         assert!(end.since(START) <= log.capacity(), "LSN {end}: the reserve is cleaning's");
     }
@@ -68,7 +68,7 @@ fn cleaning_fills_the_reserve_except_the_band_of_epochs() {
     let mut end = START;
     let error = loop {
         match log.reserve_for_cleaning(1000) {
-            Ok(credit) => end = log.append(credit, GroupKind::Map, &[1; 1000], |_, _| ()).expect("appended"),
+            Ok(credit) => end = log.append(credit, GroupKind::Map, &[1; 1000], |_| ()).expect("appended"),
             Err(error) => break error,
         }
         assert!(end.plus(epochs) <= wall(&log), "LSN {end}: the band is for epoch groups");
@@ -159,7 +159,7 @@ fn the_thread_that_writes_for_others_makes_room_for_a_waiter() {
         let waiter = waiter(&log, 8000);
         sleep_ns(5 * MS);
         let appended_ns = clock::now_ns();
-        log.append(appended, GroupKind::Pages, &[1; 4000], |_, _| ()).expect("appended");
+        log.append(appended, GroupKind::Pages, &[1; 4000], |_| ()).expect("appended");
         sleep_ns(5 * MS);
         drop(held);
         let got_ns = waiter.join().expect("no panic");

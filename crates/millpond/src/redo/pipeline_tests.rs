@@ -84,7 +84,7 @@ fn writer_that_waits_for_a_sync_gets_one_at_an_append() {
                 spawn("waiter", work).expect("a thread")
             };
             sleep_ns(5 * MS);
-            log.append(held, GroupKind::Pages, &[1; 2000], |_, _| ()).expect("appended");
+            log.append(held, GroupKind::Pages, &[1; 2000], |_| ()).expect("appended");
             let got_ns = waiter.join().expect("no panic");
             assert!((5 * MS..10 * MS).contains(&got_ns), "after {got_ns} ns");
         });

@@ -59,7 +59,7 @@ impl Log {
                 state.credits += bytes;
                 LogCredit { log: self, bytes }
             };
-            self.append(credit, GroupKind::Pages, &vec![0; to_usize(payload)], |_, _| ())?;
+            self.append(credit, GroupKind::Pages, &vec![0; to_usize(payload)], |_| ())?;
         }
     }
 

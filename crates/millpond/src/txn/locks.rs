@@ -18,6 +18,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use foldhash::fast::FixedState;
 
+use super::commit_table::CommitTable;
 use crate::base::error::Error;
 use crate::base::handoff::Handoff;
 use crate::base::ids::{SpaceId, TxnId};
@@ -61,17 +62,7 @@ pub(crate) struct Locks {
     rows: AtomicUsize,
     /// Number of transactions that wait in a row's line.
     waiting: AtomicUsize,
-}
-
-impl Default for Locks {
-    fn default() -> Self {
-        Locks {
-            table: Mutex::new(Rank::RowLocks, Table::default()),
-            oldest: AtomicU64::default(),
-            rows: AtomicUsize::default(),
-            waiting: AtomicUsize::default(),
-        }
-    }
+    commits: Arc<CommitTable>,
 }
 
 /// The rows of one space that a transaction waits for, has been handed, or holds without a stamp.
@@ -129,6 +120,16 @@ impl Table {
 }
 
 impl Locks {
+    pub(super) fn new(commits: Arc<CommitTable>) -> Locks {
+        Locks {
+            table: Mutex::new(Rank::RowLocks, Table::default()),
+            oldest: AtomicU64::default(),
+            rows: AtomicUsize::default(),
+            waiting: AtomicUsize::default(),
+            commits,
+        }
+    }
+
     fn count(&self, table: &Table) {
         let oldest = table.in_flight.first().map_or(0, |txn| txn.0 + 1);
         // Release: a thread that finds a transaction ended sees what it did before.
@@ -144,13 +145,14 @@ impl Locks {
         self.count(&table);
     }
 
-    /// Whether rows of this transaction are locked. One load, if no transaction is in flight.
+    /// Whether rows of this transaction are locked. One load if no transaction of several groups is in flight, or only
+    /// younger ones are; else a look at the commit table.
     pub(crate) fn is_in_flight(&self, txn: TxnId) -> bool {
         if planted!("row_in_flight_not_locked") {
             return false;
         }
         let oldest = self.oldest.load(Ordering::Acquire);
-        oldest != 0 && txn.0 + 1 >= oldest && self.table.lock().in_flight.contains(&txn)
+        oldest != 0 && txn.0 + 1 >= oldest && !self.commits.has_ended(txn)
     }
 
     /// Whether `txn` must wait for a row with this stamp, which may not exist. Callers have its leaf latched. Two
@@ -232,7 +234,8 @@ impl Locks {
         self.count(&table);
     }
 
-    /// LOCK-1: the transaction is committed or undone. All its locks go to their oldest waiters.
+    /// LOCK-1: the transaction is committed or undone, and the commit table says so. All its locks go to their oldest
+    /// waiters.
     pub(super) fn end(&self, txn: TxnId) {
         let mut table = self.table.lock();
         table.in_flight.remove(&txn);
@@ -274,12 +277,21 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
+    use crate::base::ids::Lsn;
+
+    /// The locks of a database in which no transaction has ended.
+    fn locks() -> Locks {
+        let commits = Arc::new(CommitTable::default());
+        commits.open(TxnId(1), Lsn(1));
+        commits.chunk_to_use(TxnId(9));
+        Locks::new(commits)
+    }
 
     /// X is being undone; the row, which it had inserted, is gone already. Z has seen X's stamp there before. Z begins
     /// to wait between W's check and W's hold, which it may, since it has no latch.
     #[test]
     fn holder_of_a_row_lock_has_it_alone() {
-        let (locks, waits, space) = (Locks::default(), Waits::new(Duration::from_secs(1)), SpaceId::FIRST);
+        let (locks, waits, space) = (locks(), Waits::new(Duration::from_secs(1)), SpaceId::FIRST);
         let [x, w, z] = [TxnId(1), TxnId(2), TxnId(3)];
         locks.begin(x);
         locks.begin(w);
@@ -300,7 +312,7 @@ mod tests {
 
     #[test]
     fn waiter_for_a_lock_that_never_comes_gets_an_error() {
-        let (locks, waits, space) = (Locks::default(), Waits::new(Duration::from_secs(1)), SpaceId::FIRST);
+        let (locks, waits, space) = (locks(), Waits::new(Duration::from_secs(1)), SpaceId::FIRST);
         let [x, z] = [TxnId(1), TxnId(3)];
         let stamp = Some(Stamp { txn: x, undo: None });
         locks.begin(x);

@@ -1,7 +1,8 @@
 //! Transactions: their ids, their undo records, and which of them are active.
 //!
-//! TXN-1  A transaction has its id before its first latch, and is active until its last group has its place in the log.
-//!        So a stamp below the oldest active id belongs to a committed transaction.
+//! TXN-1  A transaction has its id before its first latch, and is active until its last group has its place in the log
+//!        or all its changes are undone ([commit table](commit_table)). So a stamp below the oldest active id belongs
+//!        to a committed transaction.
 //! TXN-2  The record that undoes a change is in the group of the change.
 //! TXN-3  Only the thread that has an undo page's slot appends to the page. The undo page is latched after leaves.
 //! TXN-4  An undo page is given back, or passed to another slot, when three things hold. No slot has it, no active
@@ -19,6 +20,7 @@
 //! [`Loser`](slots::Loser), and its changes are undone.
 
 pub(crate) mod before;
+pub(crate) mod commit_table;
 pub(crate) mod locks;
 pub(crate) mod purge_queue;
 pub(crate) mod record;

@@ -5,10 +5,12 @@
 //! rolled back; the keeper's tick; the keeper has pages to read for merges or to give back; [`Transactions::stop`].
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use smallvec::SmallVec;
 
+use super::commit_table::{Chunk, CommitTable};
 use super::locks::Locks;
 use super::purge_queue::{PurgeQueue, Rest};
 use super::record::{Kind, RECORD_HEAD_MAX, record_head};
@@ -23,6 +25,7 @@ use crate::base::waits::Waits;
 use crate::core::Core;
 use crate::mtr::{Mtr, RECORD_HEADER, TXN_LEN};
 use crate::pace::purge_debt::PurgeDebt;
+use crate::redo::credits::LogCredit;
 use crate::store::page_store::PageStore;
 use crate::store::space::Share;
 
@@ -47,6 +50,8 @@ struct Kept {
     pages: Pages,
     /// Buffer for the changes that lead back.
     undo: Vec<u8>,
+    /// The chunk of the commit table in which the last transaction was: mostly that of the next one.
+    chunk: Option<Arc<Chunk>>,
 }
 
 /// Number of undo pages that an idle slot keeps.
@@ -60,26 +65,25 @@ pub(crate) struct Transactions {
     directory: Mutex<Directory>,
     /// The purge thread waits here for work.
     work: Condvar,
+    pub(crate) commits: Arc<CommitTable>,
     /// Row locks.
     pub(crate) locks: Locks,
     /// Number of rows that purge has removed.
     pub(crate) purged_rows: AtomicU64,
     /// Number of transactions of several groups that were undone.
     pub(crate) rollbacks: AtomicU64,
-    /// The end of the last group that committed a transaction of several groups. The rows of that transaction have the
-    /// LSNs of its earlier groups.
-    last_commit: AtomicU64,
 }
 
 impl Default for Transactions {
     fn default() -> Self {
+        let commits = Arc::new(CommitTable::default());
         Transactions {
             directory: Mutex::new(Rank::Transactions, Directory::default()),
             work: Condvar::default(),
-            locks: Locks::default(),
+            locks: Locks::new(Arc::clone(&commits)),
+            commits,
             purged_rows: AtomicU64::default(),
             rollbacks: AtomicU64::default(),
-            last_commit: AtomicU64::default(),
         }
     }
 }
@@ -88,7 +92,8 @@ impl Default for Transactions {
 struct Directory {
     /// Slots that no transaction has. A new transaction takes the last one used.
     idle: Vec<Kept>,
-    active: Vec<TxnId>,
+    /// The chunk of the commit table for the next ids.
+    chunk: Option<Arc<Chunk>>,
     pages: PurgeQueue,
     purge_debt: PurgeDebt,
     /// Pages that are no longer needed, and must be read before they can be given back.
@@ -126,25 +131,47 @@ pub(crate) enum Work {
     Read(PageId),
 }
 
-/// The oldest of `active`; if it is empty, the next transaction to begin.
-fn oldest(active: &[TxnId], store: &PageStore) -> TxnId {
-    active.iter().copied().min().unwrap_or_else(|| store.txn_to_come())
-}
-
 impl Transactions {
     /// Begins a transaction. Fails when there are no more ids.
     pub(crate) fn begin(&self, store: &PageStore) -> Result<Slot<'_>, Error> {
         let mut directory = self.directory.lock();
-        let txn = store.next_txn()?;
-        directory.active.push(txn);
-        let kept = directory.idle.pop().unwrap_or_default();
+        let txn = self.next_id(&mut directory, store)?;
+        let mut kept = directory.idle.pop().unwrap_or_default();
+        if kept.chunk.as_ref().is_none_or(|chunk| chunk.number() != Chunk::number_of(txn)) {
+            kept.chunk.clone_from(&directory.chunk);
+        }
         let (marked, left) = (SmallVec::new(), SmallVec::new());
         Ok(Slot { all: self, txn, kept, marked, marked_rows: 0, left, parts: None, row: None, has_ended: false })
     }
 
+    /// Gives out the next id, which is in flight until it is ended (COMMIT-3). Afterwards the directory has its chunk
+    /// of the commit table.
+    fn next_id(&self, directory: &mut Directory, store: &PageStore) -> Result<TxnId, Error> {
+        let txn = store.next_txn()?;
+        if directory.chunk.as_ref().is_none_or(|chunk| chunk.number() != Chunk::number_of(txn)) {
+            directory.chunk = Some(self.commits.chunk_to_use(txn));
+        }
+        Ok(txn)
+    }
+
+    /// Gives out an id for chunks of values only, and ends it: no row ever has it in its stamp.
+    pub(crate) fn id_without_rows(&self, store: &PageStore) -> Result<TxnId, Error> {
+        let mut directory = self.directory.lock();
+        let txn = self.next_id(&mut directory, store)?;
+        if let Some(chunk) = directory.chunk.as_ref().filter(|_| !planted!("load_id_never_ends")) {
+            chunk.end(txn);
+        }
+        Ok(txn)
+    }
+
+    /// Begins at the ids that this process gives out, after the redo. The log ends at `log_end`.
+    pub(crate) fn open(&self, store: &PageStore, log_end: Lsn) {
+        self.commits.open(store.txn_to_come(), log_end);
+    }
+
     /// The oldest active transaction; if there is none, the next to begin (TXN-1).
-    pub(crate) fn oldest(&self, store: &PageStore) -> TxnId {
-        oldest(&self.directory.lock().active, store)
+    pub(crate) fn oldest(&self) -> TxnId {
+        self.commits.floor()
     }
 
     /// Queues the undo pages that existed when the database was opened.
@@ -161,7 +188,7 @@ impl Transactions {
     pub(crate) fn adopt_losers(&self, losers: Vec<Loser>) {
         let mut directory = self.directory.lock();
         for loser in losers {
-            directory.active.push(loser.txn);
+            self.commits.add_loser(loser.txn);
             self.locks.begin(loser.txn);
             directory.losers.push_back(loser);
         }
@@ -182,10 +209,10 @@ impl Transactions {
 
     /// Ends a loser: all its changes are undone, and its header says so.
     pub(crate) fn undone(&self, loser: Loser) {
+        self.commits.end_loser(loser.txn);
         self.locks.end(loser.txn);
         self.rollbacks.fetch_add(1, Ordering::Relaxed);
         let mut directory = self.directory.lock();
-        directory.active.retain(|active| *active != loser.txn);
         for page in loser.pages {
             // Purge has to look at the delete marks that the rollback restored.
             directory.pages.enqueue(page);
@@ -196,12 +223,6 @@ impl Transactions {
     /// Puts off a loser whose changes could not be undone; it is retried later.
     pub(crate) fn put_off_loser(&self, loser: Loser) {
         self.directory.lock().losers_later.push(loser);
-    }
-
-    /// An LSN at or after the commit of every transaction of several groups that is no longer in flight. The rows of a
-    /// transaction with a later commit still show that it is in flight.
-    pub(crate) fn last_commit(&self) -> Lsn {
-        Lsn(self.last_commit.load(Ordering::Acquire))
     }
 
     /// Queues pages and losers again that were put off, and wakes purge if it has work. Called by the keeper.
@@ -248,14 +269,13 @@ impl Transactions {
     }
 
     /// Takes a page for a writer to go through (PURGE-1), with the number of its first record to look at.
-    pub(crate) fn take_queued(&self, store: &PageStore) -> Option<(PageId, usize)> {
+    pub(crate) fn take_queued(&self) -> Option<(PageId, usize)> {
         let mut guard = self.directory.lock();
         let directory = &mut *guard;
         if directory.stop {
             return None;
         }
-        let active = &directory.active;
-        directory.pages.take_any(|| oldest(active, store))
+        directory.pages.take_any(|| self.oldest())
     }
 
     /// Puts back a page that the caller went through up to record `purged`.
@@ -427,13 +447,22 @@ impl Slot<'_> {
         Ok(())
     }
 
+    /// Logs the group that commits the transaction (COMMIT-1, COMMIT-2). Returns its end, the CommitTs.
+    pub(crate) fn commit(&self, mtr: Mtr<'_>, credit: LogCredit<'_>) -> Result<Lsn, Error> {
+        let order = |end| {
+            if let Some(chunk) = &self.kept.chunk {
+                chunk.commit(self.txn, end);
+            }
+        };
+        mtr.commit_in_order(credit, order, |end| self.all.commits.show(end))
+    }
+
     /// Commits a transaction of several groups. Returns the group's end. May wait on `log_space`, `page_read` and
     /// `free_frame`.
     pub(crate) fn commit_parts(&mut self, core: &Core) -> Result<Lsn, Error> {
         let Some(parts) = &self.parts else { return Ok(Lsn::ZERO) };
-        let end = end_header(core, self.txn, parts.header)?;
-        // Release: a thread that finds the transaction ended also finds this LSN.
-        self.all.last_commit.fetch_max(end.0, Ordering::Release);
+        let (mtr, credit) = header_ended(core, self.txn, parts.header)?;
+        let end = self.commit(mtr, credit)?;
         self.parts = None;
         self.all.locks.end(self.txn);
         Ok(end)
@@ -487,15 +516,21 @@ impl Slot<'_> {
     }
 }
 
-/// Marks a transaction's header as ended. Returns the group's end.
-pub(crate) fn end_header(core: &Core, txn: TxnId, header: UndoRef) -> Result<Lsn, Error> {
+/// Marks the header of a transaction as ended, whose changes are all undone.
+pub(crate) fn end_header(core: &Core, txn: TxnId, header: UndoRef) -> Result<(), Error> {
+    let (mtr, credit) = header_ended(core, txn, header)?;
+    mtr.commit(credit).map(drop)
+}
+
+/// The mini-transaction that marks a transaction's header as ended.
+fn header_ended(core: &Core, txn: TxnId, header: UndoRef) -> Result<(Mtr<'_>, LogCredit<'_>), Error> {
     let credit = core.log.reserve(HEADER_REDO, 1)?;
     let page = core.pool.load(PageId::new(SpaceId::UNDO, header.page))?.write();
     let id = page.id();
     let mut mtr = Mtr::new(&core.log, [page]);
     let value = record_head(Kind::Header { is_active: false }, txn);
     mtr.apply(0, id, &PageOp::Replace { key: &header.record.to_be_bytes(), value: &value })?;
-    mtr.commit(credit)
+    Ok((mtr, credit))
 }
 
 impl Slot<'_> {
@@ -524,7 +559,9 @@ impl Slot<'_> {
             }
             return 0;
         }
-        directory.active.retain(|active| *active != txn);
+        if let Some(chunk) = &self.kept.chunk {
+            chunk.end(txn);
+        }
         for page in self.marked.drain(..) {
             directory.pages.enqueue(page);
         }

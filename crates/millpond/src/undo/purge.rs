@@ -110,7 +110,7 @@ pub(crate) fn end_and_purge(engine: &Engine, slot: Slot<'_>) {
     // A debt that cannot be worked off now is forgotten: otherwise one later writer would owe all of it at once.
     let (mut done, mut due) = (0, 0);
     while done < owed
-        && let Some((id, from)) = engine.txns.take_queued(&engine.core.store)
+        && let Some((id, from)) = engine.txns.take_queued()
     {
         let purged = go_through(engine, id, from, owed - done);
         done += purged.rows;
@@ -161,7 +161,7 @@ fn go_through(engine: &Engine, id: PageId, from: usize, most: usize) -> Purged {
 
 /// Does the work of [`go_through`], without putting the page back.
 fn purge_page(engine: &Engine, id: PageId, from: usize, most: usize) -> Result<Purged, Error> {
-    let oldest = engine.txns.oldest(&engine.core.store);
+    let oldest = engine.txns.oldest();
     let mut marked: Vec<(SpaceId, Vec<u8>)> = Vec::new();
     let mut purged = Purged { to: from, rows: 0, rest: Rest::HeldBack(oldest) };
     {

@@ -97,7 +97,7 @@ pub(crate) fn roll_back(engine: &Engine, loser: &Loser) -> Result<(), Error> {
             trees.undo(stamp, of_space)?;
         }
     }
-    end_header(&engine.core, loser.txn, loser.header).map(drop)
+    end_header(&engine.core, loser.txn, loser.header)
 }
 
 fn no_record(at: UndoRef) -> Error {
@@ -137,7 +137,7 @@ impl Trees<'_> {
                 Err(stop) => stop,
                 Ok(page) => {
                     let here = changes.iter().take_while(|change| page.view().covers(change.key())).count();
-                    let oldest = self.engine.txns.oldest(&core.store);
+                    let oldest = self.engine.txns.oldest();
                     match undo_rows(core, page, stamp, &changes[..here], oldest, credit)? {
                         None => changes = &changes[here..],
                         Some(pending) => split_leaf(core, root, &[pending], restarts.for_rollback())?,

@@ -145,7 +145,7 @@ pub(crate) fn attempt<'p, 'a>(
         None => {}
     }
     if let Some(full) = find_full(&leaves, &planned) {
-        let oldest = engine.txns.oldest(&engine.core.store);
+        let oldest = engine.txns.oldest();
         let gain = leaves[full.leaf].1.view().compactable(oldest);
         let wanted = if is_short_of_room { 0 } else { worth_compacting(engine) };
         if full.shortage.max(wanted) > gain {
@@ -165,7 +165,7 @@ pub(crate) fn attempt<'p, 'a>(
         // Nothing to change. The earlier change that makes this true may not be durable yet, but the caller is told
         // that it is: so the caller waits for the log up to there.
         let end = leaves.iter().map(|(_, page)| page.lsn()).max().unwrap_or(Lsn::ZERO);
-        return Ok(done(end.max(engine.txns.last_commit())));
+        return Ok(done(end.max(engine.txns.commits.last_visible())));
     }
     let undo = find_undo_pages(engine, slot, &mut planned)?;
     let exact = planned.redo_len() + undo.redo_len() + TXN_LEN;
@@ -188,10 +188,12 @@ pub(crate) fn attempt<'p, 'a>(
         let id = mtr.page(first_undo + record.page).id();
         record.append(txn, slot.undo(), |op| mtr.apply(first_undo + record.page, id, op))?;
     }
-    if !in_parts {
+    let end = if in_parts {
+        mtr.commit(credit)?
+    } else {
         mtr.note_txn(txn);
-    }
-    let end = mtr.commit(credit)?;
+        slot.commit(mtr, credit)?
+    };
     slot.appended(records.iter().map(|record| (record.page, record.number, record.marked_rows)));
     Ok(done(end))
 }

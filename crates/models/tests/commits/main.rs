@@ -10,9 +10,11 @@
 //! | one thread leads at a time | [`Disk`] refuses a write or a sync beside another |
 //! | a waiter for room in the buffer gets it, even if no thread waits for the log | shuttle, again |
 //! | nothing is written after `close_wait` | [`Disk`] refuses it |
+//! | groups are ordered as they stand in the log (COMMIT-1) | [`Model::append`] |
 //!
 //! Bugs that were planted, and found (`make planted`): `ack_before_sync`, `next_leader_forgotten`,
-//! `waiters_forgotten_on_failure`, `copy_rings_no_bell`, `notified_from_now_on`, `panic_told_too_late`.
+//! `waiters_forgotten_on_failure`, `copy_rings_no_bell`, `notified_from_now_on`, `panic_told_too_late`,
+//! `ordered_after_the_mutex`.
 
 #[path = "../../../millpond/src/planted.rs"]
 #[macro_use]
@@ -211,6 +213,8 @@ impl Files for Directory {
 struct Model {
     log: Log,
     disk: Arc<Disk>,
+    /// The end of the last group whose `order` was called. Not a part of the model.
+    last_ordered: Mutex<Lsn>,
 }
 
 impl Model {
@@ -237,7 +241,7 @@ impl Model {
         let limits = LogLimits { reserve: 4096, epochs: 0, smallest: 4096, behind };
         let files = LogFiles::new(ring, None);
         let log = Log::resume(files, resume, limits, policies, Arc::default(), Arc::default(), Arc::new(Waits));
-        Arc::new(Model { log: log.expect("nothing fails yet"), disk })
+        Arc::new(Model { log: log.expect("nothing fails yet"), disk, last_ordered: Mutex::new(Lsn::ZERO) })
     }
 
     /// Does `work` beside the thread that flushes the log for others.
@@ -257,7 +261,15 @@ impl Model {
     fn append(&self, client: u8, bytes: usize) -> Result<(Lsn, Vec<u8>), Error> {
         let payload = vec![client; bytes];
         let credit = self.log.reserve(bytes, 0)?;
-        let end = self.log.append(credit, GroupKind::Pages, &payload, |_, _| ())?;
+        let mut ordered = None;
+        let order = |end| {
+            // COMMIT-1: the order of these calls is that of the groups in the log.
+            let before = std::mem::replace(&mut *self.last_ordered.lock().expect("no thread panicked with it"), end);
+            assert!(before < end, "{end} came after {before}");
+            ordered = Some(end);
+        };
+        let end = self.log.append_latched(credit, GroupKind::Pages, &payload, order, |_| (), |_| ())?;
+        assert_eq!(ordered, Some(end));
         Ok((end, payload))
     }
 
@@ -351,7 +363,7 @@ fn commit_without_a_wait_gets_room_from_the_log_thread() {
             thread::spawn(move || {
                 for _ in 0..3 {
                     let credit = model.log.reserve(4000, 0).expect("nothing fails");
-                    model.log.append(credit, GroupKind::Pages, &[client; 4000], |_, _| ()).expect("nothing fails");
+                    model.log.append(credit, GroupKind::Pages, &[client; 4000], |_| ()).expect("nothing fails");
                 }
             })
         };
@@ -533,7 +545,7 @@ fn waiter_behind_the_copy_of_a_nonwaiter_needs_no_clock() {
                 let model = Arc::clone(model);
                 thread::spawn(move || {
                     let credit = model.log.reserve(100, 0).expect("nothing fails");
-                    model.log.append(credit, GroupKind::Pages, &[9; 100], |_, _| ()).expect("nothing fails");
+                    model.log.append(credit, GroupKind::Pages, &[9; 100], |_| ()).expect("nothing fails");
                 })
             };
             assert_eq!(commit_all(model, 1, 1, 100), 0);
@@ -552,7 +564,7 @@ fn thread_with_a_short_buffer_has_it_written_and_not_synced() {
                 thread::spawn(move || {
                     for _ in 0..3 {
                         let credit = model.log.reserve(4000, 0).expect("nothing fails");
-                        model.log.append(credit, GroupKind::Pages, &[client; 4000], |_, _| ()).expect("nothing fails");
+                        model.log.append(credit, GroupKind::Pages, &[client; 4000], |_| ()).expect("nothing fails");
                     }
                 })
             };

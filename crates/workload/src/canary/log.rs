@@ -129,8 +129,8 @@ pub struct Stops {
     pub cpu: Vec<Span>,
     /// CPU time that others took while threads of this process waited for a CPU.
     pub taken: Vec<Span>,
-    /// Stops of device or CPU by themselves, each from its earliest possible begin, and the taken time. All this does not
-    /// count against the engine.
+    /// Stops of device or CPU by themselves, each from its earliest possible begin, and the taken time. All this does
+    /// not count against the engine.
     pub excused: Vec<Span>,
     /// The device's longest pair of its own, capped at the least length of a stop, in ns.
     pub device_usual_worst_ns: u64,

@@ -247,8 +247,8 @@ impl<'a> Watch<'a> {
         self.log.lock().cpu = beats;
     }
 
-    /// The thread that looks how much CPU time others take. It ends at once if the system does not show it: then nothing
-    /// counts as taken.
+    /// The thread that looks how much CPU time others take. It ends at once if the system does not show it: then
+    /// nothing counts as taken.
     pub(crate) fn watch_taken(&self, clock: RunClock) {
         let Some(cpus) = taken::own_cpus() else { return };
         let mut seen = Taken::default();

@@ -4,16 +4,16 @@
 //!        threads sleep is not excused by a busy neighbour.
 //! CAN-3  Nothing counts as taken by other programs in a window in which they used less than a quarter of the CPUs. So
 //!        threads of this process that keep each other from the CPUs are not excused.
-//! CAN-4  Of the time that the hypervisor stole, this process lost the part that is its part of the CPUs' work. If that is
-//!        a tenth of the CPUs or more, the whole window is taken: a stolen CPU also stops the thread that others wait for,
-//!        and the completion of I/O. (Measured 2026-11 on two CPUs: with a fifth stolen, the rate of durable updates fell
-//!        by a half, and writes and syncs took 1.6 times as long.)
+//! CAN-4  Of the time that the hypervisor stole, this process lost the part that is its part of the CPUs' work. If that
+//!        is a tenth of the CPUs or more, the whole window is taken: a stolen CPU also stops the thread that others
+//!        wait for, and the completion of I/O. (Measured 2026-11 on two CPUs: with a fifth stolen, the rate of durable
+//!        updates fell by a half, and writes and syncs took 1.6 times as long.)
 //!
-//! A CPU canary that sleeps most of the time is woken soon even on a busy machine, so it does not show that the engine's
-//! threads have to share. Every 100 ms a thread therefore reads the counters of the CPUs and of each thread of this
-//! process ([`Look`]). What lies between two looks is a window. Others' time in it is the time of the CPUs less the idle
-//! time, the stolen time and this process's own; it is divided by the number of CPUs. The taken part of a window stands at
-//! its begin: where in the window others ran is not known.
+//! A CPU canary that sleeps most of the time is woken soon even on a busy machine, so it does not show that the
+//! engine's threads have to share. Every 100 ms a thread therefore reads the counters of the CPUs and of each thread of
+//! this process ([`Look`]). What lies between two looks is a window. Others' time in it is the time of the CPUs less
+//! the idle time, the stolen time and this process's own; it is divided by the number of CPUs. The taken part of a
+//! window stands at its begin: where in the window others ran is not known.
 //!
 //! Fields after the kernel's `Documentation/filesystems/proc.rst` (`stat`) and
 //! `Documentation/scheduler/sched-stats.rst` (`schedstat`).

@@ -9,8 +9,8 @@
 //! | stalls of max(the stall threshold, 3 × the device's own) and longer | 0 |
 //!
 //! "The device's own" is the longest pair of the device's canary that is the device's own, capped at the least length
-//! of a stop. Each figure is reported raw, and attributed: without the stops of device or CPU by themselves, and without
-//! the CPU time that others took.
+//! of a stop. Each figure is reported raw, and attributed: without the stops of device or CPU by themselves, and
+//! without the CPU time that others took.
 //!
 //! VER-1  A run is calm if no raw figure breaks its limit, not calm if an attributed one does, and inconclusive
 //! otherwise:

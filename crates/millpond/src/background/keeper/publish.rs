@@ -85,7 +85,7 @@ impl Keeper {
             let credit = core.log.reserve_for_cleaning(payload.len())?;
             let counts = &core.log.counts;
             let mut begin = Lsn::ZERO;
-            let end = core.log.append(credit, GroupKind::Map, payload, |start, _| {
+            let end = core.log.append(credit, GroupKind::Map, payload, |start| {
                 counts.add(start);
                 begin = start;
             })?;
