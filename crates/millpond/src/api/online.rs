@@ -15,7 +15,7 @@ use crate::base::aligned::{to_u64, to_usize};
 use crate::base::error::Error;
 use crate::engine::{CheckpointGoal, Engine};
 use crate::io::batch::IoEngine;
-use crate::open::existing::page_store_of;
+use crate::open::fixed_options::page_store_of;
 use crate::options::durability::Durability;
 use crate::options::mistakes::validate_recovery_time;
 use crate::options::table::OptionInfo;

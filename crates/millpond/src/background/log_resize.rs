@@ -12,7 +12,8 @@ use crate::base::sync::TurnGuard;
 use crate::base::waits::WaitClass;
 use crate::engine::redo_change::NewRing;
 use crate::engine::{CheckpointGoal, Engine};
-use crate::options::{DEFAULT_REDO_CAPACITY, REDO_PAGES_MIN, bytes, needed_capacity};
+use crate::options::table::DEFAULT_REDO_CAPACITY;
+use crate::options::{REDO_PAGES_MIN, bytes, needed_capacity};
 use crate::redo::files::{CAPACITY_MAX, Geometry, Rest, Ring, remove_ring};
 
 /// A log of at most this many bytes is made during the open, a larger one beside the load.
@@ -51,9 +52,10 @@ pub(crate) fn set_capacity(engine: &Engine, capacity: ByteSize) -> Result<(), Er
     let smallest = engine.core.log.smallest_capacity().max(REDO_PAGES_MIN * to_u64(engine.core.store.page_size()));
     if !(smallest..=CAPACITY_MAX).contains(&capacity.as_u64()) {
         let message = format!(
-            "redo_capacity is {}: use {} to 1TiB while the database is open; reopening it allows less",
+            "redo_capacity is {}: use {} to {} while the database is open; reopening it allows less",
             bytes(capacity.as_u64()),
-            bytes(smallest)
+            bytes(smallest),
+            bytes(CAPACITY_MAX)
         );
         return Err(Error::InvalidOptions(message.into()));
     }

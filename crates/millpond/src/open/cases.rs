@@ -21,6 +21,7 @@
 //! | log made half | log files that the superblock does not name | these files are removed |
 //! | closed cleanly | the log ends at the checkpoint | nothing is redone |
 //! | crashed | the log goes on behind the checkpoint | its pages are redone, and its unfinished batches undone |
+//! | log torn at its end | a group is not whole, and none behind it shows that more was durable | the log ends there |
 //! | torn, in place | the copy of a page is whole and its image is not | the image is put back |
 //! | read-only | the option | all of the above in memory; refused if what is redone does not fit the pool |
 //! | loaded half | files of a sort; a space that no name leads to | they are removed; it is dropped |

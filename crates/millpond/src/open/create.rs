@@ -14,10 +14,9 @@ use crate::base::random::random_u64;
 use crate::io::device::Files;
 use crate::io::directory::names_without_lock;
 use crate::open::cases::Case;
+use crate::options::table::DEFAULT_REDO_CAPACITY;
 use crate::options::value::size_text;
-use crate::options::{
-    DEFAULT_REDO_CAPACITY, Options, PageStoreKind, REDO_PAGES_MIN, invalid, mistake_of_reserve, needed_capacity,
-};
+use crate::options::{Options, PageStoreKind, REDO_PAGES_MIN, bytes, invalid, mistake_of_reserve, needed_capacity};
 use crate::redo::files::{Geometry, Lap, LogFiles, Ring, is_log_file};
 use crate::store::files::{DATA_FILE, DATA_FILE_NEW, is_map_file, without_data_file};
 use crate::store::page_store::PageStore;
@@ -125,7 +124,7 @@ fn without_room(files: &dyn Files, options: &Options, free: u64) -> Option<Strin
     let way_out = if is_possible {
         format!("set redo_capacity to {} or less, or free some", size_text(ByteSize::b(fitting)))
     } else {
-        "free some, and set a smaller redo_capacity (its default is 256MiB)".to_owned()
+        format!("free some, and set a smaller redo_capacity (its default is {})", bytes(DEFAULT_REDO_CAPACITY))
     };
     let message = format!(
         "no space for a new database in '{}': its log takes {} (redo_capacity), its other files {}, and {} are free on \

@@ -17,7 +17,7 @@ use crate::io::overlay::Overlay;
 use crate::open::cases::Case;
 use crate::open::create::{create, refuse_strangers, validate_new};
 use crate::open::endpoints::Endpoints;
-use crate::open::existing::{check_fixed, superblock_in};
+use crate::open::fixed_options::{check_fixed, superblock_in};
 use crate::open::running::Running;
 use crate::open::start::open_existing;
 use crate::options::{Options, fitting_frames, needed_capacity, validate_reserve};

@@ -9,7 +9,7 @@ pub(crate) mod endpoints;
 #[path = "no_endpoints.rs"]
 pub(crate) mod endpoints;
 pub(crate) mod entry;
-pub(crate) mod existing;
+pub(crate) mod fixed_options;
 mod on_disk;
 pub(crate) mod running;
 mod start;

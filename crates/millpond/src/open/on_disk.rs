@@ -6,7 +6,7 @@ use crate::base::aligned::to_usize;
 use crate::base::clock;
 use crate::base::error::Error;
 use crate::io::device::Files;
-use crate::open::existing::{check_fixed, check_redo_fits, page_store_of};
+use crate::open::fixed_options::{check_fixed, check_redo_fits, page_store_of};
 use crate::options::{Options, fitting_frames, validate_reserve};
 use crate::recovery::{self, Analysis};
 use crate::redo::dirty_counts::DirtyCounts;

@@ -73,7 +73,12 @@ fn mistakes_in_sizes(options: &Options, page_size: u64, mistakes: &mut Vec<Strin
     if let Some(redo) = options.redo_capacity
         && !(redo_min..=CAPACITY_MAX).contains(&redo.as_u64())
     {
-        mistakes.push(format!("redo_capacity is {}: use {} to 1TiB", size_text(redo), bytes(redo_min)));
+        mistakes.push(format!(
+            "redo_capacity is {}: use {} to {}",
+            size_text(redo),
+            bytes(redo_min),
+            bytes(CAPACITY_MAX)
+        ));
     }
 }
 

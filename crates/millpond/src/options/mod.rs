@@ -115,5 +115,3 @@ impl Limits {
         }
     }
 }
-
-pub(crate) const DEFAULT_REDO_CAPACITY: u64 = 256 << 20;

@@ -24,6 +24,9 @@ use crate::redo::log_spin::LogSpin;
 use crate::redo::recent_closed::LogRecentClosed;
 use crate::store::doublewrite::Doublewrite;
 
+/// The least capacity of a new database's log by default, in bytes. With a larger pool it is the pool's need.
+pub(crate) const DEFAULT_REDO_CAPACITY: u64 = 256 << 20;
+
 /// The forms of values: the placeholder in help texts, and the unit.
 type Form = (&'static str, &'static str);
 const SIZE: Form = ("SIZE", "bytes");
@@ -439,7 +442,6 @@ impl OptionInfo {
 mod tests {
     use super::*;
     use crate::open::create::DEFAULT_PAGE_SIZE;
-    use crate::options::DEFAULT_REDO_CAPACITY;
     use crate::options::value::size_text;
 
     fn info(name: &str) -> OptionInfo {

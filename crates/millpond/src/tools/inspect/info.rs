@@ -11,7 +11,7 @@ use crate::base::error::Error;
 use crate::base::ids::{Lsn, SpaceId};
 use crate::ddl::catalog;
 use crate::io::device::Files;
-use crate::open::existing::page_store_of;
+use crate::open::fixed_options::page_store_of;
 use crate::redo::files::LogFiles;
 use crate::redo::scan::LogScan;
 use crate::schema::catalog_entry::Entry;
