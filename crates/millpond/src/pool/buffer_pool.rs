@@ -7,16 +7,16 @@ use crossbeam_epoch::Guard;
 
 use super::admission::{Admission, Admitted};
 use super::classic::{Classic, Got};
-use super::dirty::{DirtyPages, DirtyTracking};
+use super::dirty::DirtyPages;
 use super::frame::{Frame, HeldBy, PageRead, PageWrite, Pin};
 use super::frame_ticket::FrameTicket;
 use super::free_frames::Taken;
 use super::instance::Instance;
 use super::lane::{InLane, Lane};
-use super::legacy::EmptyFreeListAlgorithm;
 use super::memory::Frames;
 use super::midpoint_lru::MidpointLru;
-use super::replacement::{PageReplacement, Replacement};
+use super::options::{EmptyFreeListAlgorithm, PageReplacement, PoolOptions};
+use super::replacement::Replacement;
 use super::route::{FrameHint, Route};
 use super::s3_fifo::S3Fifo;
 use super::table::{Entry, Table};
@@ -54,29 +54,6 @@ const WAY: usize = 4;
 /// batches that gather theirs.
 pub(super) fn places(frames: usize) -> (usize, usize) {
     ((frames / 16).max(1), frames / 16 + 2)
-}
-
-/// Options for making a pool.
-pub(crate) struct PoolOptions {
-    pub(crate) frames: u32,
-    /// Number of frames that the pool may grow to.
-    pub(crate) frames_max: usize,
-    pub(crate) tracking: DirtyTracking,
-    pub(crate) replacement: PageReplacement,
-    pub(crate) instances: usize,
-    pub(crate) freeing: Freeing,
-}
-
-/// How frames come free. May change while the pool is in use, but not from or to the hand-off.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Freeing {
-    pub(crate) empty: EmptyFreeListAlgorithm,
-    /// For each instance: pages from the list's tail on that a search for frames looks at.
-    pub(crate) lru_scan_depth: usize,
-    /// For each instance: frames that a background thread keeps free ahead of need; `None`: as many as need shows.
-    pub(crate) free_list_target: Option<usize>,
-    /// `old_blocks_time` of [`MidpointLru`], in nanoseconds.
-    pub(crate) old_blocks_ns: u64,
 }
 
 /// The policy for a pool without a free frame: hand-off by the keeper, or a classic one.

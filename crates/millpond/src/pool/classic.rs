@@ -20,8 +20,9 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::backoff::{Backoff, Slept};
-use super::buffer_pool::{Freeing, Pool};
-use super::legacy::{EmptyFreeListAlgorithm, Legacy};
+use super::buffer_pool::Pool;
+use super::legacy::Legacy;
+use super::options::{EmptyFreeListAlgorithm, Freeing};
 use crate::base::error::Error;
 use crate::base::ids::FrameId;
 

@@ -23,22 +23,6 @@ use crate::base::sync::{Rank, Turn};
 /// Number of pages at the list's tail that the first search looks at.
 const TAIL: usize = 100;
 
-/// The action of an operation that finds no free frame in the buffer pool.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-#[non_exhaustive]
-pub enum EmptyFreeListAlgorithm {
-    /// The operation takes a place in a FIFO line, and is handed the next frame that comes free. It writes nothing.
-    #[default]
-    Handoff,
-    /// The operation looks for a clean page among the next hundred to leave, then among all. Failing that it writes one
-    /// page and syncs it. All other operations that find no free frame wait behind it: InnoDB's `legacy`. Only page
-    /// cleaners free frames ahead of need, with `adaptive_flushing_method` adaptive.
-    Legacy,
-    /// The operation sleeps for one millisecond, then two, up to ten, until an LRU manager has freed frames. The
-    /// manager is a thread that itself sleeps for up to a second: the `backoff` of Percona Server.
-    Backoff,
-}
-
 /// Writes a page for a thread that finds no free frame.
 pub(crate) trait SinglePageFlush: Send + Sync {
     /// Writes the dirty page and syncs it. False: it cannot be written now.
@@ -181,9 +165,7 @@ mod tests {
     use crate::base::ids::{Lsn, PageId, SpaceId};
     use crate::base::waits::Waits;
     use crate::io::simulated::SimulatedDisk;
-    use crate::pool::buffer_pool::{Freeing, PoolOptions};
-    use crate::pool::dirty::DirtyTracking;
-    use crate::pool::replacement::PageReplacement;
+    use crate::pool::options::{DirtyTracking, EmptyFreeListAlgorithm, Freeing, PageReplacement, PoolOptions};
     use crate::redo::dirty_counts::DirtyCounts;
     use crate::simulation::{run, sleep_ns, spawn};
     use crate::store::page_store::PageStore;

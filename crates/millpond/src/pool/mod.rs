@@ -30,6 +30,7 @@ pub(crate) mod lru_manager;
 pub(crate) mod memory;
 mod midpoint_lru;
 pub(crate) mod neighbors;
+pub(crate) mod options;
 mod primitives;
 mod read_ahead;
 pub(crate) mod replacement;

@@ -4,19 +4,6 @@
 use super::frame::Frame;
 use crate::base::ids::{FrameId, PageId};
 
-/// Which pages leave the buffer pool first.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-#[non_exhaustive]
-pub enum PageReplacement {
-    /// S3-FIFO: pages that were not used again leave first. A hit takes no mutex. A scan does not displace pages that
-    /// are in use.
-    #[default]
-    S3Fifo,
-    /// LRU: the least recently used pages leave first, and new pages enter at a midpoint. InnoDB's list, behind a
-    /// mutex.
-    MidpointLru,
-}
-
 /// The largest heat of a page. A use of a page this hot does not call [`Replacement::hit`].
 pub(super) const HEAT_MAX: u8 = 3;
 
