@@ -9,9 +9,9 @@ use crate::engine::Engine;
 use crate::engine::classic_flushing::ClassicFlushing;
 use crate::engine::flush_reason::FlushReason;
 use crate::engine::page_writer::{Lot, Moved};
-use crate::pool::frame::Pin;
 use crate::pool::legacy::SinglePageFlush;
 use crate::pool::neighbors::FlushNeighbors;
+use crate::pool::pin::Pin;
 use crate::store::lot::LOT_PAGES;
 
 /// The pool's way to write a page: the pool itself knows neither the log nor the page writers.

@@ -4,8 +4,9 @@ use std::collections::HashSet;
 use std::sync::atomic::Ordering;
 
 use super::buffer_pool::Pool;
-use super::frame::Pin;
-use super::replacement::{HEAT_MAX, Queue, Scan, Wanted};
+use super::frame::HEAT_MAX;
+use super::pin::Pin;
+use super::replacement::{Queue, Scan, Wanted};
 use super::residence::Evicted;
 use crate::base::aligned::to_u64;
 use crate::base::ids::{FrameId, Lsn, PageId, SpaceId};

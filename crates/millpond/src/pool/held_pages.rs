@@ -8,8 +8,8 @@ use smallvec::SmallVec;
 
 use super::admission::Admitted;
 use super::buffer_pool::Pool;
-use super::frame::Pin;
 use super::lane::InLane;
+use super::pin::Pin;
 use crate::base::error::Error;
 use crate::base::ids::PageId;
 

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::buffer_pool::{Empty, Pool};
 use super::classic::Classic;
-use super::frame::Pin;
+use super::pin::Pin;
 use super::replacement::Wanted;
 use crate::base::aligned::to_u64;
 use crate::base::counted_calls::CountedCalls;

@@ -17,7 +17,7 @@ pub(crate) mod buffer_pool;
 mod classic;
 pub(crate) mod dirty;
 mod evictor;
-pub(crate) mod frame;
+mod frame;
 pub(crate) mod frame_ticket;
 mod free_frames;
 #[cfg(test)]
@@ -31,6 +31,8 @@ pub(crate) mod memory;
 mod midpoint_lru;
 pub(crate) mod neighbors;
 pub(crate) mod options;
+mod page_buf;
+pub(crate) mod pin;
 mod primitives;
 mod read_ahead;
 pub(crate) mod replacement;
