@@ -10,8 +10,7 @@
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::buffer_pool::{Empty, Pool};
-use super::classic::Classic;
+use super::buffer_pool::Pool;
 use super::pin::Pin;
 use super::replacement::Wanted;
 use crate::base::aligned::to_u64;
@@ -59,16 +58,6 @@ enum Found {
 }
 
 impl Pool {
-    /// Whether free frames are handed to waiters, and freed ahead of need by the keeper.
-    pub(crate) fn is_handoff(&self) -> bool {
-        matches!(self.empty, Empty::Handoff)
-    }
-
-    /// The state of the classic policies; `None` with the hand-off.
-    pub(super) fn classic(&self) -> Option<&Classic> {
-        if let Empty::Classic(classic) = &self.empty { Some(classic) } else { None }
-    }
-
     /// Sets how a single page is written. Called once; only `legacy` uses it.
     pub(crate) fn set_single_page_flush(&self, flush: Box<dyn SinglePageFlush>) {
         if let Some(classic) = self.classic() {

@@ -17,7 +17,9 @@ pub(crate) mod buffer_pool;
 mod classic;
 pub(crate) mod dirty;
 mod evictor;
+mod fetch;
 mod frame;
+mod frame_supply;
 pub(crate) mod frame_ticket;
 mod free_frames;
 #[cfg(test)]
