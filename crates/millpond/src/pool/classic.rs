@@ -1,4 +1,4 @@
-//! The classic policies, for a pool without the hand-off of free frames: [`legacy`](super::legacy) and
+//! The state of the classic policies, for a pool without the hand-off of free frames: [`legacy`](super::legacy) and
 //! [`backoff`](super::backoff). One of the two is in force. The other may replace it while operations wait for frames.
 //!
 //! How each wait ends when one replaces the other:
@@ -17,11 +17,14 @@
 //! * Page cleaners refill free frames only with `adaptive_flushing_method` adaptive and `legacy`. No thread waits for
 //!   that.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use super::backoff::Backoff;
-use super::legacy::Legacy;
 use super::options::{EmptyFreeListAlgorithm, Freeing};
+use crate::base::counted_calls::CountedCalls;
+use crate::base::error::Error;
+use crate::base::ids::FrameId;
+use crate::base::sync::{Rank, Turn};
 
 /// Both classic policies with their counters, and which one is in force.
 pub(super) struct Classic {
@@ -58,4 +61,38 @@ impl Classic {
     pub(super) fn cleaners_refill(&self) -> bool {
         self.cleaners_refill.load(Ordering::Relaxed)
     }
+}
+
+/// The state of `legacy`.
+pub(super) struct Legacy {
+    /// One turn for each instance, held during a search for frames and the write of a page. The convoy is the point.
+    pub(super) lru: Box<[Turn<()>]>,
+    pub(super) flush: OnceLock<Box<dyn SinglePageFlush>>,
+    pub(super) single_flushes: AtomicU64,
+    /// Searches for a page to write, and pages that they looked at.
+    pub(super) flush_searches: CountedCalls,
+}
+
+impl Legacy {
+    pub(super) fn new(instances: usize) -> Legacy {
+        Legacy {
+            lru: (0..instances).map(|_| Turn::new(Rank::Lru, ())).collect(),
+            flush: OnceLock::new(),
+            single_flushes: AtomicU64::new(0),
+            flush_searches: CountedCalls::default(),
+        }
+    }
+}
+
+/// Writes a page for a thread that finds no free frame.
+pub(crate) trait SinglePageFlush: Send + Sync {
+    /// Writes the dirty page in `frame`, which the caller has pinned, and syncs it. False: it cannot be written now.
+    fn flush(&self, frame: FrameId) -> Result<bool, Error>;
+}
+
+/// Counters of `backoff`.
+#[derive(Default)]
+pub(super) struct Backoff {
+    /// Sleeps. A wait has many. Written by waiters, read by [`Pool::searches`](super::buffer_pool::Pool::searches).
+    pub(super) loops: AtomicU64,
 }

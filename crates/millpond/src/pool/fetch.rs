@@ -38,6 +38,14 @@ impl Pool {
         }
     }
 
+    /// Pins the page in `frame`, which has a pin already, once more for a page writer; not counted as a use.
+    pub(crate) fn pin_again(&self, frame: FrameId) -> Pin<'_> {
+        // Relaxed: the pin that is there keeps the page.
+        let pins = self.frame(frame).pins.fetch_add(1, Ordering::Relaxed);
+        debug_assert!(pins > 0, "POOL-3: a page without a pin may leave");
+        Pin { pool: self, frame, held_by: HeldBy::Writer }
+    }
+
     /// Pins the page, if it is in memory.
     pub(crate) fn fetch(&self, id: PageId) -> Option<Pin<'_>> {
         match self.table.shard(id).get(&id) {

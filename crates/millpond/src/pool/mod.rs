@@ -14,7 +14,7 @@
 pub(crate) mod admission;
 mod backoff;
 pub(crate) mod buffer_pool;
-mod classic;
+pub(crate) mod classic;
 pub(crate) mod dirty;
 mod evictor;
 mod fetch;
@@ -27,7 +27,7 @@ mod free_frames_tests;
 pub(crate) mod held_pages;
 pub(crate) mod instance;
 pub(crate) mod lane;
-pub(crate) mod legacy;
+mod legacy;
 pub(crate) mod lru_manager;
 pub(crate) mod memory;
 mod midpoint_lru;
