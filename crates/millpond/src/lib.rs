@@ -91,10 +91,8 @@ pub mod classic {
     pub use crate::options::ClassicOptions;
     pub use crate::options::profile::Profile;
     pub use crate::pace::classic_flushing::{AdaptiveFlushingMethod, CleanerLsnAgeFactor};
-    pub use crate::pool::dirty::DirtyTracking;
-    pub use crate::pool::legacy::EmptyFreeListAlgorithm;
     pub use crate::pool::neighbors::FlushNeighbors;
-    pub use crate::pool::replacement::PageReplacement;
+    pub use crate::pool::options::{DirtyTracking, EmptyFreeListAlgorithm, PageReplacement};
     pub use crate::redo::log_spin::LogSpin;
     pub use crate::redo::recent_closed::LogRecentClosed;
     pub use crate::store::doublewrite::Doublewrite;

@@ -21,8 +21,8 @@ use crate::options::mistakes::validate_recovery_time;
 use crate::options::table::OptionInfo;
 use crate::options::{ClassicOptions, FRAMES_MIN, Options, PageStoreKind, bytes};
 use crate::pace::classic_flushing::AdaptiveFlushingMethod;
-use crate::pool::legacy::EmptyFreeListAlgorithm;
 use crate::pool::lru_manager::AdaptiveSleep;
+use crate::pool::options::EmptyFreeListAlgorithm;
 use crate::redo::recent_closed::LogRecentClosed;
 
 impl Db {

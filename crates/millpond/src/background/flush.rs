@@ -4,23 +4,24 @@ use std::sync::Weak;
 
 use crate::base::aligned::to_u64;
 use crate::base::error::Error;
+use crate::base::ids::FrameId;
 use crate::base::waits::WaitClass;
 use crate::engine::Engine;
 use crate::engine::classic_flushing::ClassicFlushing;
 use crate::engine::flush_reason::FlushReason;
 use crate::engine::page_writer::{Lot, Moved};
-use crate::pool::frame::Pin;
-use crate::pool::legacy::SinglePageFlush;
+use crate::pool::classic::SinglePageFlush;
 use crate::pool::neighbors::FlushNeighbors;
+use crate::pool::pin::Pin;
 use crate::store::lot::LOT_PAGES;
 
 /// The pool's way to write a page: the pool itself knows neither the log nor the page writers.
 pub(crate) struct SinglePage(pub(crate) Weak<Engine>);
 
 impl SinglePageFlush for SinglePage {
-    fn flush(&self, page: Pin<'_>) -> Result<bool, Error> {
+    fn flush(&self, frame: FrameId) -> Result<bool, Error> {
         let Some(engine) = self.0.upgrade() else { return Ok(false) };
-        engine.flush_single(page)
+        engine.flush_single(engine.core.pool.pin_again(frame))
     }
 }
 

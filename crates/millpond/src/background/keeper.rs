@@ -42,7 +42,7 @@ use crate::engine::page_writer::{Lot, Moved};
 use crate::engine::{CheckpointAnswer, Engine};
 use crate::pace::free_frames::FrameNeed;
 use crate::pace::shares::For;
-use crate::pool::frame::Pin;
+use crate::pool::pin::Pin;
 use crate::store::lot::LOT_PAGES;
 
 /// Interval of the duties that no thread rings the bell for.

@@ -11,8 +11,8 @@ use crate::base::error::Error;
 use crate::base::ids::FrameId;
 use crate::engine::Engine;
 use crate::engine::flush_reason::FlushReason;
-use crate::pool::frame::Pin;
 use crate::pool::lru_manager::AdaptiveSleep;
+use crate::pool::pin::Pin;
 use crate::store::lot::LOT_PAGES;
 
 const NS_PER_MS: u64 = 1_000_000;

@@ -150,9 +150,8 @@ mod tests {
     use crate::io::simulated::SimulatedDisk;
     use crate::options::Options;
     use crate::pace::classic_flushing::Settings;
-    use crate::pool::dirty::DirtyTracking;
-    use crate::pool::legacy::EmptyFreeListAlgorithm;
     use crate::pool::neighbors::FlushNeighbors;
+    use crate::pool::options::{DirtyTracking, EmptyFreeListAlgorithm};
     use crate::simulation::{run, sleep_ns, spawn};
 
     const MS: u64 = NS_PER_MS;

@@ -19,7 +19,7 @@ use crate::base::page::view::{PageView, entry_len, prefix_len};
 use crate::base::waits::{WaitClass, Waited};
 use crate::core::Core;
 use crate::mtr::Mtr;
-use crate::pool::frame::PageWrite;
+use crate::pool::pin::PageWrite;
 use crate::redo::credits::LogCredit;
 
 /// The outcome for a page that was reported as underfull.

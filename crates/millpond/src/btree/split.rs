@@ -16,8 +16,8 @@ use crate::base::page::verify::structure_problem;
 use crate::base::page::view::{PageView, common_len, entry_len, prefix_len};
 use crate::core::Core;
 use crate::mtr::Mtr;
-use crate::pool::frame::PageWrite;
 use crate::pool::frame_ticket::FrameTicket;
+use crate::pool::pin::PageWrite;
 use crate::store::space::Share;
 
 /// Bytes of an inner page's value: the child's number.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::base::error::Error;
 use crate::base::ids::{PageId, SpaceId};
 use crate::pool::buffer_pool::Pool;
-use crate::pool::frame::PageWrite;
+use crate::pool::pin::PageWrite;
 use crate::redo::log::Log;
 use crate::store::page_store::PageStore;
 use crate::store::space::Share;

@@ -27,7 +27,7 @@ use crate::base::sync::{Rank, ReadGuard, RwLock, Turn, TurnGuard, WriteGuard};
 use crate::core::Core;
 use crate::engine::flush_reason::FlushReason;
 use crate::pool::buffer_pool::Pool;
-use crate::pool::frame::Pin;
+use crate::pool::pin::Pin;
 use crate::store::lot::{LOT_PAGES, WriteOp};
 use crate::store::zones::{LiveImage, ZONE_BYTES};
 

@@ -19,7 +19,7 @@ use crate::base::ids::{Lsn, PageId, SpaceId, TxnId};
 use crate::base::page::apply::{Misfit, apply};
 use crate::base::page::op::PageOp;
 use crate::base::page::reader::Reader;
-use crate::pool::frame::PageWrite;
+use crate::pool::pin::PageWrite;
 use crate::redo::credits::LogCredit;
 use crate::redo::group::GroupKind;
 use crate::redo::log::Log;

@@ -5,7 +5,7 @@
 //! Two things end the wait. The LRU manager frees frames once its sleep is over. The thread's own timer makes it look
 //! again, also at whether the managers still work ([`classic`](super::classic)).
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 
 use super::buffer_pool::Pool;
 use super::classic::Classic;
@@ -20,13 +20,6 @@ const LONGEST_NS: u64 = 10_000_000;
 /// After this wait, in nanoseconds, a thread also takes frames of other instances. Waiters may have all pages of its
 /// own pinned.
 const OWN_NS: u64 = 1_000_000_000;
-
-/// Counters of `backoff`.
-#[derive(Default)]
-pub(super) struct Backoff {
-    /// Sleeps. A wait has many. Written by waiters, read by [`Pool::searches`].
-    pub(super) loops: AtomicU64,
-}
 
 /// How a wait has ended.
 pub(super) enum Slept {

@@ -1,4 +1,4 @@
-//! The classic policies, for a pool without the hand-off of free frames: [`legacy`](super::legacy) and
+//! The state of the classic policies, for a pool without the hand-off of free frames: [`legacy`](super::legacy) and
 //! [`backoff`](super::backoff). One of the two is in force. The other may replace it while operations wait for frames.
 //!
 //! How each wait ends when one replaces the other:
@@ -17,13 +17,14 @@
 //! * Page cleaners refill free frames only with `adaptive_flushing_method` adaptive and `legacy`. No thread waits for
 //!   that.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use super::backoff::{Backoff, Slept};
-use super::buffer_pool::{Freeing, Pool};
-use super::legacy::{EmptyFreeListAlgorithm, Legacy};
+use super::options::{EmptyFreeListAlgorithm, Freeing};
+use crate::base::counted_calls::CountedCalls;
 use crate::base::error::Error;
 use crate::base::ids::FrameId;
+use crate::base::sync::{Rank, Turn};
 
 /// Both classic policies with their counters, and which one is in force.
 pub(super) struct Classic {
@@ -32,15 +33,6 @@ pub(super) struct Classic {
     cleaners_refill: AtomicBool,
     pub(super) legacy: Legacy,
     pub(super) backoff: Backoff,
-}
-
-/// The result for a thread that needs frames.
-pub(super) enum Got {
-    Frames(Vec<FrameId>),
-    /// No frame can be had by the thread's own work: it is to take a place in the line.
-    PlaceInLine,
-    /// All page writes have stopped.
-    Stopped,
 }
 
 impl Classic {
@@ -53,60 +45,54 @@ impl Classic {
         }
     }
 
+    /// Puts the policy that `freeing` names in force.
+    pub(super) fn put_in_force(&self, freeing: Freeing) {
+        let is_backoff = freeing.empty == EmptyFreeListAlgorithm::Backoff;
+        self.cleaners_refill.store(!is_backoff && freeing.free_list_target.is_some(), Ordering::Relaxed);
+        self.is_backoff.store(is_backoff, Ordering::Relaxed);
+    }
+
     pub(super) fn is_backoff(&self) -> bool {
         // Relaxed: a thread that sees it late has slept, or worked, once more. LRU managers check again under their
         // mutex.
         self.is_backoff.load(Ordering::Relaxed)
     }
+
+    pub(super) fn cleaners_refill(&self) -> bool {
+        self.cleaners_refill.load(Ordering::Relaxed)
+    }
 }
 
-impl Pool {
-    /// Sets how frames come free. The hand-off ignores the free-frame target: it learns the need by itself.
-    pub(crate) fn set_freeing(&self, freeing: Freeing) {
-        self.lru_scan_depth.store(freeing.lru_scan_depth, Ordering::Relaxed);
-        self.instances.iter().for_each(|instance| instance.replacement.set_old_blocks_time(freeing.old_blocks_ns));
-        let Some(classic) = self.classic() else { return };
-        // `legacy` alone keeps none free.
-        let target = freeing.free_list_target.unwrap_or(0) * self.instances.len();
-        self.target.store(target, Ordering::Relaxed);
-        let is_backoff = freeing.empty == EmptyFreeListAlgorithm::Backoff;
-        classic.cleaners_refill.store(!is_backoff && freeing.free_list_target.is_some(), Ordering::Relaxed);
-        classic.is_backoff.store(is_backoff, Ordering::Relaxed);
-    }
+/// The state of `legacy`.
+pub(super) struct Legacy {
+    /// One turn for each instance, held during a search for frames and the write of a page. The convoy is the point.
+    pub(super) lru: Box<[Turn<()>]>,
+    pub(super) flush: OnceLock<Box<dyn SinglePageFlush>>,
+    pub(super) single_flushes: AtomicU64,
+    /// Searches for a page to write, and pages that they looked at.
+    pub(super) flush_searches: CountedCalls,
+}
 
-    /// Whether LRU managers are to work now: `backoff` is in force.
-    pub(crate) fn is_managed(&self) -> bool {
-        self.classic().is_some_and(Classic::is_backoff)
-    }
-
-    /// Whether page cleaners refill free frames, as LRU managers do with `backoff`.
-    pub(crate) fn cleaners_refill(&self) -> bool {
-        self.classic().is_some_and(|classic| classic.cleaners_refill.load(Ordering::Relaxed))
-    }
-
-    /// Takes `count` frames by the policy in force. May wait on `free_frame`, and then sets `waited`; callers hold no
-    /// latch.
-    pub(super) fn take_classic(
-        &self,
-        classic: &Classic,
-        at: usize,
-        count: usize,
-        waited: &mut bool,
-    ) -> Result<Got, Error> {
-        if classic.is_backoff() {
-            match self.take_backoff(classic, at, count, waited) {
-                Slept::Frames(frames) => return Ok(Got::Frames(frames)),
-                Slept::Stopped => return Ok(Got::Stopped),
-                Slept::Deserted => {}
-            }
+impl Legacy {
+    pub(super) fn new(instances: usize) -> Legacy {
+        Legacy {
+            lru: (0..instances).map(|_| Turn::new(Rank::Lru, ())).collect(),
+            flush: OnceLock::new(),
+            single_flushes: AtomicU64::new(0),
+            flush_searches: CountedCalls::default(),
         }
-        // If all pages of one instance are pinned, try another.
-        let several = self.instances.len();
-        for other in 0..several {
-            if let Some(frames) = self.take_legacy(&classic.legacy, (at + other) % several, count, waited)? {
-                return Ok(Got::Frames(frames));
-            }
-        }
-        Ok(Got::PlaceInLine)
     }
+}
+
+/// Writes a page for a thread that finds no free frame.
+pub(crate) trait SinglePageFlush: Send + Sync {
+    /// Writes the dirty page in `frame`, which the caller has pinned, and syncs it. False: it cannot be written now.
+    fn flush(&self, frame: FrameId) -> Result<bool, Error>;
+}
+
+/// Counters of `backoff`.
+#[derive(Default)]
+pub(super) struct Backoff {
+    /// Sleeps. A wait has many. Written by waiters, read by [`Pool::searches`](super::buffer_pool::Pool::searches).
+    pub(super) loops: AtomicU64,
 }

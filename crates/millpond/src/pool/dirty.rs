@@ -8,22 +8,11 @@ use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-use super::buffer_pool::PoolOptions;
 use super::memory::Frames;
+use super::options::{DirtyTracking, PoolOptions};
 use crate::base::ids::{FrameId, Lsn};
 use crate::base::sync::{Mutex, Rank};
 use crate::redo::dirty_counts::DirtyCounts;
-
-/// How pages dirtied before an LSN are found.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-#[non_exhaustive]
-pub enum DirtyTracking {
-    /// By a pass over one number for each frame. Threads that dirty pages share nothing.
-    #[default]
-    Scan,
-    /// By a flush list in LSN order, behind a mutex, as in InnoDB: one for each instance of the buffer pool.
-    FlushList,
-}
 
 /// Dirty pages, the oldest first.
 type FlushList = BTreeSet<(Lsn, FrameId)>;
@@ -191,9 +180,7 @@ impl DirtyPages {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::pool::buffer_pool::Freeing;
-    use crate::pool::legacy::EmptyFreeListAlgorithm;
-    use crate::pool::replacement::PageReplacement;
+    use crate::pool::options::{EmptyFreeListAlgorithm, Freeing, PageReplacement};
 
     fn dirty_pages(instances: usize) -> DirtyPages {
         tracked(DirtyTracking::FlushList, instances)

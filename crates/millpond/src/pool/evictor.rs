@@ -4,14 +4,38 @@ use std::collections::HashSet;
 use std::sync::atomic::Ordering;
 
 use super::buffer_pool::Pool;
-use super::frame::Pin;
-use super::replacement::{HEAT_MAX, Queue, Scan, Wanted};
+use super::frame::HEAT_MAX;
+use super::pin::Pin;
+use super::replacement::{Pages, Queue, Scan, Wanted};
 use super::residence::Evicted;
 use crate::base::aligned::to_u64;
 use crate::base::ids::{FrameId, Lsn, PageId, SpaceId};
 
 /// Frames that one step searches for a dropped space's pages.
 const DISCARD_STEPS: usize = 4096;
+
+impl Pages for Pool {
+    fn is_unused(&self, frame: FrameId) -> bool {
+        // Relaxed: eviction checks again under the shard's mutex.
+        self.frame(frame).pins.load(Ordering::Relaxed) == 0
+    }
+
+    fn is_dirty(&self, frame: FrameId) -> bool {
+        self.dirty.since(frame).is_some()
+    }
+
+    fn heat(&self, frame: FrameId) -> u8 {
+        self.frame(frame).heat()
+    }
+
+    fn cool(&self, frame: FrameId) -> u8 {
+        self.frame(frame).cool()
+    }
+
+    fn reset(&self, frame: FrameId) -> u8 {
+        self.frame(frame).reset_heat()
+    }
+}
 
 impl Pool {
     /// Evicts `frame`, a candidate from `queue`. If it is in use, it becomes a candidate again.
@@ -252,5 +276,21 @@ impl Pool {
             }
         }
         (upto < made).then_some(upto)
+    }
+
+    /// The outcome for a candidate without a page: free, if the frame is the caller's.
+    pub(super) fn without_page(&self, frame: FrameId) -> Evicted {
+        match self.instance_of(frame).replacement.takes_out_candidates() {
+            true => Evicted::Free(None),
+            false => Evicted::InUse,
+        }
+    }
+
+    /// After a page was thrown out of `frame`: the frame stays in its queue, or is freed now. The shard's mutex is not
+    /// held.
+    pub(super) fn discarded(&self, frame: FrameId) {
+        if !self.instance_of(frame).replacement.takes_out_candidates() {
+            self.give(frame);
+        }
     }
 }

@@ -8,10 +8,13 @@ use smallvec::SmallVec;
 
 use super::admission::Admitted;
 use super::buffer_pool::Pool;
-use super::frame::Pin;
 use super::lane::InLane;
+use super::pin::Pin;
 use crate::base::error::Error;
 use crate::base::ids::PageId;
+
+/// Number of pages from the root of a large tree to a leaf.
+const WAY: usize = 4;
 
 /// Pins, and the right to them.
 pub(crate) struct HeldPages<'p> {
@@ -132,5 +135,29 @@ impl<'p> HeldPages<'p> {
     #[cfg(test)]
     pub(crate) fn kept_in_lane(&self) -> Option<usize> {
         self.lane.is_some().then_some(self.kept.len())
+    }
+}
+
+impl Pool {
+    /// Number of pages that an operation keeps pinned on its way down when it misses one after the other. With `legacy`
+    /// the whole way: pages just read may be the only clean ones, and would be evicted for the next.
+    pub(crate) fn way(&self) -> usize {
+        if self.is_handoff() || self.is_managed() { 1 } else { WAY }
+    }
+
+    /// Admits an operation to miss pages and to pin a whole [way](Self::way). May wait on `admission`; callers hold
+    /// nothing.
+    pub(crate) fn admit(&self) -> Admitted<'_> {
+        self.admission.enter(self.way(), &self.waits, |ns| self.counters.waited_behind(ns))
+    }
+
+    /// Admits an operation to miss pages and to pin `pins` of them. May wait on `admission`; callers hold nothing.
+    pub(super) fn admit_batch(&self, pins: usize) -> Admitted<'_> {
+        self.batches.enter(pins, &self.waits, |ns| self.counters.waited_behind(ns))
+    }
+
+    /// Waits for the lane of one. Callers hold nothing.
+    pub(super) fn enter_lane(&self) -> InLane<'_> {
+        self.lane.enter(&self.waits, |ns| self.counters.waited_behind(ns))
     }
 }

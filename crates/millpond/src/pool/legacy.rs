@@ -7,64 +7,17 @@
 //!
 //! The wait for the turn ends with the thread that has it: after one write and two syncs at most.
 
-use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 
-use super::buffer_pool::{Empty, Pool};
-use super::classic::Classic;
-use super::frame::Pin;
+use super::buffer_pool::Pool;
+use super::classic::{Legacy, SinglePageFlush};
 use super::replacement::Wanted;
 use crate::base::aligned::to_u64;
-use crate::base::counted_calls::CountedCalls;
 use crate::base::error::Error;
 use crate::base::ids::FrameId;
-use crate::base::sync::{Rank, Turn};
 
 /// Number of pages at the list's tail that the first search looks at.
 const TAIL: usize = 100;
-
-/// The action of an operation that finds no free frame in the buffer pool.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-#[non_exhaustive]
-pub enum EmptyFreeListAlgorithm {
-    /// The operation takes a place in a FIFO line, and is handed the next frame that comes free. It writes nothing.
-    #[default]
-    Handoff,
-    /// The operation looks for a clean page among the next hundred to leave, then among all. Failing that it writes one
-    /// page and syncs it. All other operations that find no free frame wait behind it: InnoDB's `legacy`. Only page
-    /// cleaners free frames ahead of need, with `adaptive_flushing_method` adaptive.
-    Legacy,
-    /// The operation sleeps for one millisecond, then two, up to ten, until an LRU manager has freed frames. The
-    /// manager is a thread that itself sleeps for up to a second: the `backoff` of Percona Server.
-    Backoff,
-}
-
-/// Writes a page for a thread that finds no free frame.
-pub(crate) trait SinglePageFlush: Send + Sync {
-    /// Writes the dirty page and syncs it. False: it cannot be written now.
-    fn flush(&self, page: Pin<'_>) -> Result<bool, Error>;
-}
-
-/// The state of `legacy`.
-pub(super) struct Legacy {
-    /// One turn for each instance, held during a search for frames and the write of a page. The convoy is the point.
-    lru: Box<[Turn<()>]>,
-    flush: OnceLock<Box<dyn SinglePageFlush>>,
-    pub(super) single_flushes: AtomicU64,
-    /// Searches for a page to write, and pages that they looked at.
-    pub(super) flush_searches: CountedCalls,
-}
-
-impl Legacy {
-    pub(super) fn new(instances: usize) -> Legacy {
-        Legacy {
-            lru: (0..instances).map(|_| Turn::new(Rank::Lru, ())).collect(),
-            flush: OnceLock::new(),
-            single_flushes: AtomicU64::new(0),
-            flush_searches: CountedCalls::default(),
-        }
-    }
-}
 
 /// The result of a search for a page to write.
 enum Found {
@@ -75,16 +28,6 @@ enum Found {
 }
 
 impl Pool {
-    /// Whether free frames are handed to waiters, and freed ahead of need by the keeper.
-    pub(crate) fn is_handoff(&self) -> bool {
-        matches!(self.empty, Empty::Handoff)
-    }
-
-    /// The state of the classic policies; `None` with the hand-off.
-    pub(super) fn classic(&self) -> Option<&Classic> {
-        if let Empty::Classic(classic) = &self.empty { Some(classic) } else { None }
-    }
-
     /// Sets how a single page is written. Called once; only `legacy` uses it.
     pub(crate) fn set_single_page_flush(&self, flush: Box<dyn SinglePageFlush>) {
         if let Some(classic) = self.classic() {
@@ -152,7 +95,9 @@ impl Pool {
         legacy.flush_searches.add(to_u64(steps - scan.steps));
         let Some(page) = dirty.pop() else { return Ok(if freed > 0 { Found::Again } else { Found::Nothing }) };
         let frame = page.frame_id();
-        let flushed = flush.flush(page);
+        let flushed = flush.flush(frame);
+        // A pinned page does not leave.
+        drop(page);
         let left = self.evict_cleaned(frame);
         if matches!(flushed, Ok(true)) {
             legacy.single_flushes.fetch_add(1, Ordering::Relaxed);
@@ -173,7 +118,7 @@ impl Pool {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
+    use std::sync::{Arc, Weak};
     use std::time::Duration;
 
     use super::*;
@@ -181,9 +126,7 @@ mod tests {
     use crate::base::ids::{Lsn, PageId, SpaceId};
     use crate::base::waits::Waits;
     use crate::io::simulated::SimulatedDisk;
-    use crate::pool::buffer_pool::{Freeing, PoolOptions};
-    use crate::pool::dirty::DirtyTracking;
-    use crate::pool::replacement::PageReplacement;
+    use crate::pool::options::{DirtyTracking, EmptyFreeListAlgorithm, Freeing, PageReplacement, PoolOptions};
     use crate::redo::dirty_counts::DirtyCounts;
     use crate::simulation::{run, sleep_ns, spawn};
     use crate::store::page_store::PageStore;
@@ -195,13 +138,19 @@ mod tests {
         can: bool,
     }
 
-    impl SinglePageFlush for Writes {
-        fn flush(&self, page: Pin<'_>) -> Result<bool, Error> {
-            sleep_ns(self.ns);
-            if self.can {
-                page.pool.dirty.forget(page.frame);
+    /// The same for one pool.
+    struct WritesTo {
+        pool: Weak<Pool>,
+        writes: Writes,
+    }
+
+    impl SinglePageFlush for WritesTo {
+        fn flush(&self, frame: FrameId) -> Result<bool, Error> {
+            sleep_ns(self.writes.ns);
+            if self.writes.can {
+                self.pool.upgrade().expect("its caller has it").dirty.forget(frame);
             }
-            Ok(self.can)
+            Ok(self.writes.can)
         }
     }
 
@@ -211,7 +160,7 @@ mod tests {
 
     /// A pool whose frames all have a page, installed in the order of their numbers; the first `dirty` of them are
     /// dirty. (So short a list has no old part.)
-    fn full(frames: u32, instances: usize, dirty: u32, writes: Writes) -> Pool {
+    fn full(frames: u32, instances: usize, dirty: u32, writes: Writes) -> Arc<Pool> {
         let disk = SimulatedDisk::new();
         PageStore::create(&disk, Superblock::of_tests()).expect("created");
         let counts = Arc::new(DirtyCounts::default());
@@ -230,14 +179,14 @@ mod tests {
             },
         };
         let waits = Arc::new(Waits::new(Duration::from_secs(1)));
-        let pool = Pool::new(&options, Arc::new(store), counts, Arc::default(), waits).expect("made");
+        let pool = Arc::new(Pool::new(&options, Arc::new(store), counts, Arc::default(), waits).expect("made"));
         for number in 0..frames {
             let page = pool.install(page(number), pool.take_frame().expect("free"));
             if number < dirty {
                 pool.dirty.mark(page.frame_id(), Lsn(u64::from(number) + 1));
             }
         }
-        pool.set_single_page_flush(Box::new(writes));
+        pool.set_single_page_flush(Box::new(WritesTo { pool: Arc::downgrade(&pool), writes }));
         pool
     }
 
@@ -284,7 +233,7 @@ mod tests {
 
     #[test]
     fn thread_that_can_write_no_page_waits_until_a_frame_is_given() {
-        let pool = Arc::new(full(20, 1, 20, Writes { ns: 0, can: false }));
+        let pool = full(20, 1, 20, Writes { ns: 0, can: false });
         assert_eq!((take(&pool, 0, 1), gone(&pool, 20)), ((None, true), vec![]));
         assert_eq!((pool.searches().flush_searches, pool.single_flushes()), (1, 0), "LEGACY-1");
         run(2, || {
@@ -306,7 +255,7 @@ mod tests {
     #[test]
     fn page_writer_holds_up_others_of_its_own_instance_only() {
         const MS: u64 = 1_000_000;
-        let pool = Arc::new(full(40, 2, 40, Writes { ns: MS, can: true }));
+        let pool = full(40, 2, 40, Writes { ns: MS, can: true });
         run(3, || {
             let takers = [0, 0, 0, 1].map(|at| {
                 let pool = Arc::clone(&pool);

@@ -9,7 +9,7 @@
 use std::sync::atomic::Ordering;
 
 use super::buffer_pool::Pool;
-use super::frame::Pin;
+use super::pin::Pin;
 use super::replacement::{Scan, Wanted};
 use super::residence::Evicted;
 

@@ -9,7 +9,6 @@
 
 #![allow(unsafe_code, reason = "pages are parts of one mapping, so that the kernel can back them with huge pages")]
 
-use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -17,6 +16,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
 
 use super::frame::Frame;
+use super::page_buf::PageBuf;
 use crate::base::error::Error;
 use crate::base::ids::FrameId;
 
@@ -106,33 +106,6 @@ impl Drop for Mapping {
     }
 }
 
-/// The memory of one page.
-pub(crate) struct PageBuf {
-    start: NonNull<u8>,
-    len: usize,
-}
-
-// SAFETY: a `PageBuf` is the only way to its bytes, like a `Box<[u8]>`.
-unsafe impl Send for PageBuf {}
-// SAFETY: as above.
-unsafe impl Sync for PageBuf {}
-
-impl Deref for PageBuf {
-    type Target = [u8];
-    fn deref(&self) -> &[u8] {
-        // SAFETY: `len` bytes of a mapping that outlives the frame, disjoint from every other `PageBuf`, initialised
-        // (a mapping is zeroed).
-        unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.len) }
-    }
-}
-
-impl DerefMut for PageBuf {
-    fn deref_mut(&mut self) -> &mut [u8] {
-        // SAFETY: as in `deref`; `&mut self` makes it the only reference.
-        unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr(), self.len) }
-    }
-}
-
 /// Frames whose pages are adjacent. Fields drop in order: the frames before their memory.
 struct Chunk {
     frames: Box<[Frame]>,
@@ -145,7 +118,10 @@ impl Chunk {
         let memory = Mapping::new(CHUNK * page_size)?;
         let page = |index: usize| {
             // SAFETY: `index` is below `CHUNK`, so the page is inside of the mapping.
-            PageBuf { start: unsafe { memory.start.add(index * page_size) }, len: page_size }
+            let start = unsafe { memory.start.add(index * page_size) };
+            // SAFETY: a part of the mapping, disjoint from every other page. The mapping is zeroed, and outlives the
+            // frames.
+            unsafe { PageBuf::new(start, page_size) }
         };
         let frames = (0..CHUNK).map(|index| Frame::new(page(index))).collect();
         let rec_lsns = (0..CHUNK).map(|_| AtomicU64::new(0)).collect();

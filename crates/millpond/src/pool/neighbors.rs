@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use std::sync::atomic::Ordering;
 
 use super::buffer_pool::Pool;
-use super::frame::Pin;
+use super::pin::Pin;
 use crate::base::ids::{FrameId, PageId};
 
 /// The pages that are written with a page that is due.

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::buffer_pool::Pool;
-use super::frame::Pin;
 use super::frame_ticket::FrameTicket;
+use super::pin::Pin;
 use super::residence::Reading;
 use super::table::Entry;
 use crate::base::aligned::to_u64;

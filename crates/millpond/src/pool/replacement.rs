@@ -4,22 +4,6 @@
 use super::frame::Frame;
 use crate::base::ids::{FrameId, PageId};
 
-/// Which pages leave the buffer pool first.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-#[non_exhaustive]
-pub enum PageReplacement {
-    /// S3-FIFO: pages that were not used again leave first. A hit takes no mutex. A scan does not displace pages that
-    /// are in use.
-    #[default]
-    S3Fifo,
-    /// LRU: the least recently used pages leave first, and new pages enter at a midpoint. InnoDB's list, behind a
-    /// mutex.
-    MidpointLru,
-}
-
-/// The largest heat of a page. A use of a page this hot does not call [`Replacement::hit`].
-pub(super) const HEAT_MAX: u8 = 3;
-
 /// The queue that a candidate comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Queue {
@@ -80,7 +64,7 @@ pub(super) trait Replacement: Send + Sync {
     /// Called when a page was put into `frame`.
     fn admit(&self, frame: FrameId, page: PageId);
 
-    /// The page in `frame` was used, and its heat is below [`HEAT_MAX`].
+    /// The page in `frame` was used, and its heat is below [`HEAT_MAX`](super::frame::HEAT_MAX).
     fn hit(&self, frame: FrameId, meta: &Frame);
 
     /// The next frame to try, while `scan` has steps.

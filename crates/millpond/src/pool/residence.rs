@@ -11,8 +11,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::buffer_pool::Pool;
-use super::frame::Pin;
 use super::frame_ticket::FrameTicket;
+use super::pin::Pin;
 use super::table::{Entry, Shard};
 use crate::base::error::Error;
 use crate::base::handoff::Handoff;

@@ -6,7 +6,6 @@
 use std::sync::atomic::Ordering;
 
 use super::buffer_pool::{Pool, places};
-use super::free_frames::FreeFrames;
 use super::residence::Evicted;
 use crate::base::error::Error;
 use crate::base::ids::{FrameId, Lsn};
@@ -15,37 +14,6 @@ use crate::base::ids::{FrameId, Lsn};
 const RETIRED_A_STEP: usize = 256;
 
 impl Pool {
-    /// Frames beyond the end whose pages have not left yet.
-    pub(crate) fn leaving(&self) -> usize {
-        *self.leaving.lock()
-    }
-
-    /// Takes a frame back: for a waiter or the ring, or for good when it is beyond the pool's end.
-    pub(super) fn give(&self, frame: FrameId) {
-        if frame.index() >= self.len() && self.retire(frame) {
-            return;
-        }
-        self.ring_for(frame).give(frame);
-    }
-
-    /// The ring that a free frame goes to: the line's, if a thread waits for a frame of any instance, else its own
-    /// instance's.
-    fn ring_for(&self, frame: FrameId) -> &FreeFrames {
-        if self.line().awaited() { self.line() } else { &self.instance_of(frame).free }
-    }
-
-    fn retire(&self, frame: FrameId) -> bool {
-        let mut leaving = self.leaving.lock();
-        // Checked again: the pool may just have grown.
-        if frame.index() < self.len() {
-            return false;
-        }
-        self.frames.release_memory(frame);
-        self.frame(frame).set_retired(true);
-        *leaving = leaving.saturating_sub(1);
-        true
-    }
-
     /// Sets the pool's size to `count` frames. For the keeper alone.
     pub(crate) fn resize(&self, count: usize) -> Result<(), Error> {
         self.frames.make(count)?;

@@ -224,7 +224,7 @@ mod tests {
     use std::cell::RefCell;
     use std::collections::HashMap;
 
-    use super::super::replacement::HEAT_MAX;
+    use super::super::frame::HEAT_MAX;
     use super::*;
     use crate::base::ids::SpaceId;
 

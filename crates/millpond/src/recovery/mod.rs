@@ -31,7 +31,7 @@ use crate::base::page::layout::{TREE_PAGE, header, page_lsn};
 use crate::base::{parallel, sync};
 use crate::core::Core;
 use crate::mtr::{Record, formats, frees, replay};
-use crate::pool::frame::Pin;
+use crate::pool::pin::Pin;
 use crate::redo::dirty_counts::DirtyCounts;
 use crate::redo::files::LogFiles;
 use crate::redo::group::{Group, GroupKind, epoch_nonce};

@@ -34,7 +34,7 @@ use crate::engine::tree_state::TreeState;
 use crate::engine::{Engine, MergeWish};
 use crate::mtr::{Mtr, RECORD_HEADER};
 use crate::pace::purge_debt::takes_another;
-use crate::pool::frame::PageWrite;
+use crate::pool::pin::PageWrite;
 use crate::redo::append::{set_appended, take_appended};
 use crate::redo::credits::LogCredit;
 use crate::txn::purge_queue::Rest;

@@ -23,7 +23,7 @@ use crate::btree::split::{Pending, split_leaf};
 use crate::core::Core;
 use crate::engine::Engine;
 use crate::mtr::{Mtr, RECORD_HEADER};
-use crate::pool::frame::PageWrite;
+use crate::pool::pin::PageWrite;
 use crate::redo::credits::LogCredit;
 use crate::txn::before::load_record;
 use crate::txn::record::{Kind, Undo, UndoRecord};

@@ -19,7 +19,7 @@ use crate::btree::descent::Root;
 use crate::btree::scan::no_row;
 use crate::engine::tree_state::TreeState;
 use crate::mtr::RECORD_HEADER;
-use crate::pool::frame::PageWrite;
+use crate::pool::pin::PageWrite;
 use crate::txn::locks::Locks;
 use crate::txn::record::Undo;
 use crate::write::chunks::LongValues;

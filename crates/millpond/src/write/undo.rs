@@ -13,7 +13,7 @@ use crate::base::page::view::entry_len;
 use crate::base::row::UndoRef;
 use crate::engine::Engine;
 use crate::mtr::RECORD_HEADER;
-use crate::pool::frame::PageWrite;
+use crate::pool::pin::PageWrite;
 use crate::txn::record::{Kind, RECORD_HEAD_MAX, record_head};
 use crate::txn::slots::Slot;
 use crate::write::outcome::Obstacle;

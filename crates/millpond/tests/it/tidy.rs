@@ -31,9 +31,6 @@ const LAYERS: [&str; 24] = [
     "tools",
 ];
 
-/// Folders in which files still import each other in a circle: one structure with its parts in several files.
-const ENTANGLED: [&str; 1] = ["pool"];
-
 /// The lines of a file up to its module of tests.
 fn own_lines(text: &str) -> impl Iterator<Item = &str> {
     let is_tests = |(line, next): (&str, &str)| {
@@ -196,11 +193,7 @@ fn files_of_a_folder_import_each_other_in_no_circle() {
         let names: BTreeSet<String> = files.iter().map(|(name, _)| name.clone()).collect();
         let uses = files.iter().map(|(name, text)| (name.clone(), siblings_of(&folder, name, text, &names))).collect();
         let circle = has_circle(uses);
-        if ENTANGLED.contains(&folder.as_str()) {
-            assert!(circle.is_some(), "{folder} has no circle any more: take it off the list");
-        } else {
-            assert_eq!(circle, None, "{folder}: these import each other in a circle, or lead to one");
-        }
+        assert_eq!(circle, None, "{folder}: these import each other in a circle, or lead to one");
     }
 }
 

@@ -5,9 +5,10 @@ use std::sync::Arc;
 
 use shuttle::sync::atomic::Ordering;
 
-use super::frame::{Frame, PageBuf, Pin};
+use super::frame::{Frame, PageBuf};
 use super::frame_ticket::FrameTicket;
 use super::free_frames::{FreeFrames, Taken};
+use super::pin::Pin;
 use super::residence::Evicted;
 use super::table::{Entry, Table};
 use crate::base::bell::Bell;

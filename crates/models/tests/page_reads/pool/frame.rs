@@ -5,8 +5,7 @@ use std::sync::PoisonError;
 use shuttle::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use shuttle::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-use super::buffer_pool::Pool;
-use crate::base::ids::{FrameId, PageId};
+use crate::base::ids::PageId;
 
 const NO_PAGE: u64 = u64::MAX;
 
@@ -51,23 +50,4 @@ impl Frame {
     }
 
     pub(super) fn reset_heat(&self) {}
-}
-
-pub(crate) struct Pin<'p> {
-    pub(super) pool: &'p Pool,
-    pub(super) frame: FrameId,
-}
-
-impl Drop for Pin<'_> {
-    fn drop(&mut self) {
-        self.pool.frame(self.frame).pins.fetch_sub(1, Ordering::Release);
-        self.pool.unpinned();
-    }
-}
-
-impl Pin<'_> {
-    /// The id of the page in the frame.
-    pub(crate) fn read(&self) -> PageId {
-        PageId(*self.pool.frame(self.frame).page.read())
-    }
 }

@@ -8,6 +8,7 @@ mod frame_ticket;
 #[path = "../../../../millpond/src/pool/free_frames.rs"]
 #[expect(dead_code, reason = "the pool uses more of it than the model")]
 mod free_frames;
+pub(crate) mod pin;
 mod primitives;
 #[path = "../../../../millpond/src/pool/residence.rs"]
 #[expect(dead_code, reason = "replacement remembers which page left")]
