@@ -11,7 +11,7 @@
 //!
 //! A CPU canary that sleeps most of the time is woken soon even on a busy machine, so it does not show that the
 //! engine's threads have to share. Every 100 ms a thread therefore reads the counters of the CPUs and of each thread of
-//! this process ([`Look`]). What lies between two looks is a window. Others' time in it is the time of the CPUs less
+//! this process (`Look`). What lies between two looks is a window. Others' time in it is the time of the CPUs less
 //! the idle time, the stolen time and this process's own; it is divided by the number of CPUs. The taken part of a
 //! window stands at its begin: where in the window others ran is not known.
 //!
