@@ -117,7 +117,7 @@ impl Db {
         let (mut ops, mut has_tables) = (Vec::with_capacity(batch.len()), false);
         for (place, op) in batch.ops() {
             if !self.owns(op.tree) {
-                let message = format!("{} in the batch is of another database", op.tree);
+                let message = format!("{} in the batch is of another database: use a handle from this one", op.tree);
                 return Err(Error::TreeNotFound(message.into()));
             }
             has_tables |= matches!(place, Place::Table(_));

@@ -231,8 +231,10 @@ impl Error {
             Error::Permission(failure) => Error::Permission(again(failure)),
             Error::ReadOnly(message) => Error::ReadOnly(message.clone()),
             Error::NotUndone(message) => Error::NotUndone(message.clone()),
-            Error::Bug(message) => Error::Bug(message.clone()),
-            other => Error::Corruption(other.to_string().into()),
+            Error::Corruption(message) => Error::Corruption(message.clone()),
+            Error::Closed(message) => Error::Closed(message.clone()),
+            // No thread waits for the result of anything else.
+            other => Error::Bug(other.to_string().into()),
         }
     }
 

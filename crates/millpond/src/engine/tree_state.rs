@@ -74,7 +74,7 @@ impl TreeState {
     }
 
     fn dropped(&self) -> Error {
-        Error::TreeNotFound(format!("{self} was dropped").into())
+        Error::TreeNotFound(format!("{self} was dropped: open or create it again").into())
     }
 
     /// The tree with the chunks of long values. A thread that has entered this tree need not enter that one: both are

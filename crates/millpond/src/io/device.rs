@@ -121,9 +121,9 @@ pub trait Files: Send + Sync {
     /// in forked children. Nothing is written after this.
     fn release(&self) {}
 
-    /// Whether transfers go through the system's page cache, in words.
+    /// Whether transfers go through the system's page cache, in words. Unknown for files of a caller's own.
     fn page_cache(&self) -> &'static str {
-        "not used"
+        "unknown"
     }
 
     /// How the transfers of a batch run, in a word.

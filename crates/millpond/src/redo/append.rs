@@ -154,3 +154,14 @@ impl Log {
         self.flush_wait(end)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_of_a_thread_are_counted_until_they_are_taken() {
+        set_appended(7);
+        assert_eq!((take_appended(), take_appended()), (7, 0));
+    }
+}

@@ -111,6 +111,24 @@ fn writer_that_waits_for_other_credits_asks_for_no_sync() {
     });
 }
 
+/// A writer reserves for the longest group that it may write. What its group does not need goes to a waiter at once.
+#[test]
+fn append_gives_what_its_group_does_not_need_to_a_waiter() {
+    run(4, || {
+        let log = Setup::default().make(&SimulatedDisk::new());
+        append_durably(&log, 1000);
+        let (held, other) = (log.reserve(6_000, 0).expect("room"), log.reserve(2_000, 0).expect("room"));
+        let waiter = waiter(&log, 4_000);
+        sleep_ns(5 * MS);
+        let appended_ns = clock::now_ns();
+        log.append(held, GroupKind::Pages, &[1; 100], |_| ()).expect("appended");
+        sleep_ns(5 * MS);
+        drop(other);
+        let got_ns = waiter.join().expect("no panic");
+        assert!((appended_ns..appended_ns + 5 * MS).contains(&got_ns), "from {appended_ns} to {got_ns} ns");
+    });
+}
+
 #[test]
 fn a_writer_that_finds_the_log_full_rings_for_the_keeper() {
     run(2, || {

@@ -367,6 +367,13 @@ mod tests {
     }
 
     #[test]
+    fn places_and_directory_grow_beyond_what_is_needed() {
+        let needed = Room { directory_len: 20_000, ..Room::needed(1000, 3, 500) };
+        let grown = Room::initial().grown(needed, 0, 4096).unwrap();
+        assert_eq!((grown.places, grown.directory_len), (needed.places + needed.places / 2 + 1, 48 << 10));
+    }
+
+    #[test]
     fn slots_grow_by_a_fourth_but_by_a_mebibyte_at_least() {
         // Pages of 4 KiB.
         let (mib, most) = (256, (1 << 40) - 256);

@@ -381,3 +381,69 @@ fn waiter_behind_a_drop_waits_on_metadata() {
         assert!(named > 2 * waited, "{waited} waited, {named} named");
     }
 }
+
+/// Takes all items, each from the end that `choice` says; returns the first or the second part of each.
+fn from_both_ends(
+    mut items: impl DoubleEndedIterator<Item = Result<(Vec<u8>, Vec<u8>), Error>>,
+    mut choice: u64,
+    is_second: bool,
+) -> Vec<Vec<u8>> {
+    let (mut front, mut back) = (Vec::new(), Vec::new());
+    loop {
+        choice = choice.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        let is_front = choice >> 63 == 0;
+        let Some(item) = (if is_front { items.next() } else { items.next_back() }) else { break };
+        let (first, second) = item.expect("read");
+        let taken = if is_front { &mut front } else { &mut back };
+        taken.push(if is_second { second } else { first });
+    }
+    front.extend(back.into_iter().rev());
+    front
+}
+
+/// A writer splits and empties leaves around both places of each scan. Rows that it does not touch come once each, and
+/// in order, from a table, from its index, and from the rows by the index.
+#[test]
+fn scans_from_both_ends_return_other_rows_once_beside_splits() {
+    const STAYING: u32 = 240;
+    let row = |key: u32| [&key.to_be_bytes()[..], &[1; 150]].concat();
+    let stays = |key: &[u8]| u32::from_be_bytes(key.try_into().expect("4 bytes")).is_multiple_of(100);
+    let expected: Vec<[u8; 4]> = (0..STAYING).map(|i| (i * 100).to_be_bytes()).collect();
+    for seed in 0..6u64 {
+        run(seed, || {
+            let db = open(&SimulatedDisk::new(), small_options().durability(Durability::None));
+            let definition = TableDefinition::new().index("i", [Field::value(0..4)]);
+            let table = db.create_table("t", definition).expect("created");
+            expected.iter().for_each(|key| table.insert(key, row(u32::from_be_bytes(*key))).expect("inserted"));
+            let writer = {
+                let table = table.clone();
+                spawn("writer", move || {
+                    for round in 0..12u32 {
+                        let base = (number(seed) * 31 + round * 67) % (STAYING - 20) * 100;
+                        let keys = (0..60).map(|i| base + i * 7 + 1).filter(|key| !key.is_multiple_of(100));
+                        for key in keys.clone() {
+                            table.insert(key.to_be_bytes(), row(key)).expect("inserted");
+                        }
+                        for key in keys {
+                            assert!(table.delete(key.to_be_bytes()).expect("deleted"));
+                        }
+                    }
+                })
+                .expect("a thread")
+            };
+            let index = table.index("i").expect("there");
+            for scan in 0..10 {
+                let choice = seed * 1000 + scan;
+                let staying = |keys: Vec<Vec<u8>>| keys.into_iter().filter(|key| stays(key)).collect::<Vec<_>>();
+                let of_table = staying(from_both_ends(table.scan(..), choice, false));
+                let by_index = staying(from_both_ends(index.rows(..), choice, false));
+                let of_index = staying(from_both_ends(index.scan(..), choice, true));
+                assert_eq!(of_table, expected, "seed {seed}: the table");
+                assert_eq!(by_index, expected, "seed {seed}: rows by the index");
+                assert_eq!(of_index, expected, "seed {seed}: the index");
+            }
+            writer.join().expect("no panic");
+            db.close().expect("closed");
+        });
+    }
+}
