@@ -68,6 +68,7 @@ mod write;
 pub use api::database::Db;
 pub use api::index::{Index, IndexRows, IndexScan};
 pub use api::loads::{BulkLoad, TableBulkLoad};
+pub use api::snapshot::{RowsOf, Snapshot};
 pub use api::table::{Modify, Table};
 pub use api::tree::Tree;
 pub use base::error::{Action, Error, Failure, Result};

@@ -12,6 +12,7 @@ use crate::btree::scan::{OwnedRow, RowRef, owned};
 use crate::engine::table_state::IndexState;
 use crate::read::scan::{At, Scan};
 use crate::schema::key_range::KeyRange;
+use crate::txn::view::View;
 use crate::write::apply;
 use crate::write::op::{Change, Op};
 
@@ -58,7 +59,7 @@ impl Index {
             return Err(Error::WrongKind(message.into()));
         }
         loop {
-            let Some(key) = entries.get(&self.table.engine, fields)? else { return Ok(None) };
+            let Some(key) = entries.get(&self.table.engine, fields, View::Newest)? else { return Ok(None) };
             let row = self.table.get(&key)?;
             match row {
                 Some(row) if definition.has_fields(&key, &row, fields) => return Ok(Some((key, row))),
@@ -73,7 +74,7 @@ impl Index {
     pub fn scan(&self, range: impl KeyRange) -> IndexScan {
         let state = &*self.state;
         let range = state.definition.entry_range(&range.into_bounds());
-        let entries = Scan::new(&self.table.engine, &state.entries, range);
+        let entries = Scan::new(&self.table.engine, &state.entries, None, range);
         IndexScan { index: self.clone(), entries, fields: Vec::new(), key: Vec::new(), has_failed: false }
     }
 

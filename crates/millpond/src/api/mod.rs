@@ -5,6 +5,7 @@ pub(crate) mod index;
 pub(crate) mod loads;
 pub(crate) mod online;
 pub(crate) mod reports;
+pub(crate) mod snapshot;
 pub(crate) mod table;
 pub(crate) mod table_indexes;
 pub(crate) mod tree;

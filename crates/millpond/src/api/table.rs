@@ -13,6 +13,7 @@ use crate::engine::durable::wait_durable;
 use crate::engine::table_state::TableState;
 use crate::read::scan::Scan;
 use crate::schema::key_range::KeyRange;
+use crate::txn::view::View;
 use crate::write::apply;
 use crate::write::batch::{BatchTarget, Place};
 use crate::write::chunks::ensure_chunk_trees;
@@ -88,7 +89,7 @@ impl Table {
     /// # Errors
     /// Those of [`Tree::get`].
     pub fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Vec<u8>>, Error> {
-        self.state.rows.get(&self.engine, key.as_ref())
+        self.state.rows.get(&self.engine, key.as_ref(), View::Newest)
     }
 
     /// Whether the row `key` exists. Costs as much as [`get`](Self::get).

@@ -9,6 +9,7 @@ use crate::engine::Engine;
 use crate::engine::tree_state::TreeState;
 use crate::read::scan::Scan;
 use crate::schema::key_range::{KeyRange, Prefix};
+use crate::txn::view::View;
 use crate::write::batch::{BatchTarget, Place};
 use crate::write::op::{Change, Op};
 use crate::write::write;
@@ -43,7 +44,7 @@ impl Tree {
     /// [`Error::Corruption`] and [`Error::DeviceFailed`] when a page cannot be read, [`Error::ReadOnly`] when the
     /// engine has stopped and no frame is free for the page.
     pub fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Vec<u8>>, Error> {
-        self.state.get(&self.engine, key.as_ref())
+        self.state.get(&self.engine, key.as_ref(), View::Newest)
     }
 
     /// Whether `key` exists. Costs as much as [`get`](Self::get).
@@ -111,7 +112,7 @@ impl Tree {
     /// The rows with keys in `range`, ascending; [`rev`](Iterator::rev) makes it descending. Not a snapshot: the scan
     /// sees each leaf as it is on arrival there.
     pub fn scan(&self, range: impl KeyRange) -> Scan {
-        Scan::new(&self.engine, &self.state, Some(range.into_bounds()))
+        Scan::new(&self.engine, &self.state, None, Some(range.into_bounds()))
     }
 
     /// The rows whose keys begin with `prefix`: a [`scan`](Self::scan) of [`Prefix`].

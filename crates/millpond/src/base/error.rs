@@ -26,6 +26,10 @@ pub enum Error {
     /// A table has another definition than the caller's. The error lists what differs.
     #[error("{0}")]
     DefinitionDiffers(Box<str>),
+    /// A snapshot is older than the tree, table or index that it is to read: that was created, loaded, truncated or
+    /// built since. Take a new snapshot.
+    #[error("{0}")]
+    SnapshotTooOld(Box<str>),
     /// No tree, table or index of this name, or it was dropped.
     #[error("{0}")]
     TreeNotFound(Box<str>),
@@ -148,7 +152,7 @@ impl Error {
     /// The advice to the caller.
     pub fn action(&self) -> Action {
         match self {
-            Error::Conflict(_) => Action::Retry,
+            Error::Conflict(_) | Error::SnapshotTooOld(_) => Action::Retry,
             Error::OutOfSpace(_) => Action::FreeSpace,
             Error::DeviceFailed(_) | Error::ReadOnly(_) | Error::Closed(_) | Error::Bug(_) => Action::Reopen,
             Error::Corruption(_) => Action::RestoreFromBackup,

@@ -47,6 +47,7 @@ pub(crate) enum Rank {
     Payments,
     Transactions,
     RowLocks,
+    Snapshots,
     Commits,
     Admission,
     Leaving,

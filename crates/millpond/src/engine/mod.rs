@@ -16,7 +16,7 @@ pub(crate) mod tree_state;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use crate::base::aligned::{to_u64, to_usize};
 use crate::base::bell::Bell;
@@ -65,6 +65,8 @@ pub(crate) struct Engine {
     pub(crate) merges_parked: Mutex<VecDeque<(PageId, MergeWish)>>,
     /// Transactions, their undo pages and row locks.
     pub(crate) txns: Transactions,
+    /// Spaces from this number on were created by this process.
+    pub(crate) first_new_space: AtomicU32,
     /// Serialises the creation and dropping of trees and tables.
     pub(crate) ddl: Turn<()>,
     /// Gate of all spaces: exclusive for a thread that takes spaces out of the map; shared for purge and rollback,

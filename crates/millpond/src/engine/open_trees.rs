@@ -4,6 +4,7 @@
 //! handles of a tree get the same one. A drop of the tree removes it from there.
 
 use std::collections::btree_map;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use crate::base::ids::SpaceId;
@@ -25,7 +26,28 @@ pub(crate) fn tree_state(engine: &Engine, name: &str, space: SpaceId, role: Role
     let database = std::ptr::from_ref(engine).addr();
     let (root, gate) = (Root::new(space), RwLock::new(Gate::Open));
     let chunks = OnceLock::new();
-    Arc::new(TreeState { name: name.to_owned(), role, space, root, chunks, database, gate })
+    let is_new = space >= SpaceId(engine.first_new_space.load(Ordering::Acquire)) && role != Role::Chunks;
+    let since = AtomicU64::new(0);
+    let tree = TreeState { name: name.to_owned(), role, space, root, chunks, since, database, gate };
+    if is_new {
+        begin_now(engine, &tree);
+    }
+    Arc::new(tree)
+}
+
+/// Notes that a tree got its present content now: by its creation, a load, or the build of an index. Callers keep
+/// readers of snapshots from it until then. Later snapshots see it.
+pub(crate) fn begin_now(engine: &Engine, tree: &TreeState) {
+    let now = engine.core.log.positions().next;
+    tree.begin_at(now);
+    // Every commit up to here is in the table: it came there inside the log's mutex.
+    engine.txns.commits.show(now);
+}
+
+/// The same for loaded trees, which have got their names: purge may have opened some before.
+pub(crate) fn begin_loaded_now(engine: &Engine, spaces: impl Iterator<Item = SpaceId>) {
+    let open_trees = engine.open_trees.lock();
+    spaces.filter_map(|space| open_trees.get(&space)).for_each(|tree| begin_now(engine, tree));
 }
 
 /// Notes that the chunks of a tree are in this space, if there is one.

@@ -4,10 +4,11 @@
 //! leaves in it the reason why no operation may begin.
 
 use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use crate::base::error::{Error, MEND_INDEX, closed};
-use crate::base::ids::SpaceId;
+use crate::base::ids::{Lsn, SpaceId};
 use crate::base::quoted::quoted;
 use crate::base::row_error::{Case, RowError, RowsOwner};
 use crate::base::sync::{ReadGuard, RwLock};
@@ -22,6 +23,9 @@ pub(crate) struct TreeState {
     pub(crate) root: Root,
     /// The tree with the chunks of long values, once it exists.
     pub(super) chunks: OnceLock<Arc<TreeState>>,
+    /// Snapshots before this CommitTs cannot read the tree: it was created, loaded or built later. 0: it was there at
+    /// open.
+    pub(super) since: AtomicU64,
     /// The engine's address: tells the trees of one open database from those of another.
     pub(crate) database: usize,
     /// Shared for operations under way, exclusive for a thread that drops the tree or closes the database.
@@ -54,6 +58,20 @@ pub(crate) enum Gate {
 }
 
 impl TreeState {
+    /// Notes that the tree got its present content at this CommitTs, or before it.
+    pub(super) fn begin_at(&self, since: Lsn) {
+        self.since.store(since.0, Ordering::Release);
+    }
+
+    /// Refuses a snapshot of a moment before the tree had its content.
+    pub(crate) fn check_snapshot(&self, at: Lsn) -> Result<(), Error> {
+        if self.since.load(Ordering::Acquire) <= at.0 {
+            return Ok(());
+        }
+        let message = format!("the snapshot is older than {self}: take a new one");
+        Err(Error::SnapshotTooOld(message.into()))
+    }
+
     /// Enters the gate, shared; fails if the tree is dropped or the database closed. May wait on `metadata` for a
     /// thread that does that.
     pub(crate) fn enter(&self, waits: &Waits) -> Result<ReadGuard<'_, Gate>, Error> {

@@ -26,7 +26,7 @@ use crate::base::row::COLD;
 use crate::btree::scan::OwnedRow;
 use crate::ddl::{catalog, check_definition, close_trees, create_space, open_index};
 use crate::engine::Engine;
-use crate::engine::open_trees::open_state;
+use crate::engine::open_trees::{begin_now, open_state};
 use crate::engine::table_state::{IndexState, TableState};
 use crate::engine::tree_state::{Gate, Role, TreeState};
 use crate::load::entry_sorter::EntrySorter;
@@ -34,6 +34,7 @@ use crate::load::loading::Loading;
 use crate::read::scan::Scan;
 use crate::schema::catalog_entry::{Entry, TableEntry};
 use crate::schema::definition::{IndexDefinition, row_of};
+use crate::txn::view::View;
 use crate::write::apply;
 use crate::write::op::{Change, Op};
 
@@ -98,14 +99,14 @@ impl Build {
     /// The last key of a tree.
     fn last(&self, tree: &Arc<TreeState>) -> Result<Option<Vec<u8>>, Error> {
         let all = Some((Bound::Unbounded, Bound::Unbounded));
-        let mut scan = Scan::new(&self.engine, tree, all);
+        let mut scan = Scan::new(&self.engine, tree, None, all);
         Ok(scan.next_row_back()?.map(|(key, _)| key.to_vec()))
     }
 
     /// A scan of the keys up to `last`.
     fn scan_to(&self, tree: &Arc<TreeState>, last: Vec<u8>) -> Scan {
         let range = Some((Bound::Unbounded, Bound::Included(last)));
-        Scan::new(&self.engine, tree, range)
+        Scan::new(&self.engine, tree, None, range)
     }
 
     fn engine(&self) -> &Engine {
@@ -160,7 +161,7 @@ impl Build {
     fn takes_over(&self, fields: &[u8], first: &[u8], second: &[u8]) -> Result<bool, Error> {
         let (engine, rows) = (self.engine(), &self.table.rows);
         loop {
-            let (one, two) = (rows.get(engine, first)?, rows.get(engine, second)?);
+            let (one, two) = (rows.get(engine, first, View::Newest)?, rows.get(engine, second, View::Newest)?);
             let has_fields = |key: &[u8], row: &Option<Vec<u8>>| {
                 row.as_ref().is_some_and(|row| self.definition.has_fields(key, row, fields))
             };
@@ -257,7 +258,7 @@ impl Build {
             let other = match entries.get(&fields) {
                 Some(other) => *other,
                 None => {
-                    read = index.entries.get(engine, &fields)?;
+                    read = index.entries.get(engine, &fields, View::Newest)?;
                     read.as_deref()
                 }
             };
@@ -297,7 +298,7 @@ impl Build {
     ) -> Result<&'r Option<Vec<u8>>, Error> {
         match rows.entry(key.to_vec()) {
             Occupied(known) => Ok(known.into_mut()),
-            Vacant(unknown) => Ok(unknown.insert(self.table.rows.get(self.engine(), key)?)),
+            Vacant(unknown) => Ok(unknown.insert(self.table.rows.get(self.engine(), key, View::Newest)?)),
         }
     }
 
@@ -340,6 +341,8 @@ impl Build {
             while self.pass(index, 0)? > 0 {}
             let replace = |spaces: &[SpaceId]| catalog::replace(&engine, &self.table.rows.name, &entry, spaces);
             let end = close_trees(&engine, vec![Arc::clone(&self.noted.entries)], Gate::Dropped, replace)?;
+            // An entry may have come later than its row: older snapshots would see the one without the other.
+            begin_now(&engine, &index.entries);
             indexes.noted = None;
             indexes.all.push(Arc::clone(index));
             drop(indexes);
@@ -350,7 +353,7 @@ impl Build {
 
     fn has_many_notes(&self) -> Result<bool, Error> {
         let all = Some((Bound::Unbounded, Bound::Unbounded));
-        let mut scan = Scan::new(&self.engine, &self.noted.entries, all);
+        let mut scan = Scan::new(&self.engine, &self.noted.entries, None, all);
         for _ in 0..=REST_MAX {
             if scan.next_row()?.is_none() {
                 return Ok(false);

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, AtomicU32};
 
 use crate::background::flush::SinglePage;
 use crate::base::aligned::to_usize;
@@ -56,6 +56,7 @@ pub(super) fn assemble(
         merge_wishes: Mutex::new(Rank::MergeWishes, VecDeque::new()),
         merges_parked: Mutex::new(Rank::MergesParked, VecDeque::new()),
         txns: Transactions::default(),
+        first_new_space: AtomicU32::new(u32::MAX),
         ddl: Turn::new(Rank::Ddl, ()),
         spaces: RwLock::new(()),
         loads: Mutex::new(Rank::Loads, BTreeMap::new()),

@@ -162,6 +162,7 @@ fn redo(engine: &Engine, log_files: &LogFiles, analysed: Analysed) -> Result<u64
     let applied_us = (analysed.took_ns + clock::now_ns() - began_ns) / 1000;
     engine.redoing.store(false, Ordering::Relaxed);
     engine.txns.open(&engine.core.store, engine.core.log.positions().next);
+    engine.first_new_space.store(engine.core.store.space_to_come().0, Ordering::Release);
     engine.core.pool.keep_pages_together();
     Ok(applied_us)
 }

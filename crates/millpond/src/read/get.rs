@@ -9,10 +9,11 @@ use crate::btree::descent::{Restarts, Target, leaf_read};
 use crate::btree::scan::{Seen, row};
 use crate::engine::Engine;
 use crate::engine::tree_state::TreeState;
+use crate::txn::view::View;
 
 impl TreeState {
-    /// The newest committed value of `key`.
-    pub(crate) fn get(&self, engine: &Engine, key: &[u8]) -> Result<Option<Vec<u8>>, Error> {
+    /// The value of `key` that the reader sees.
+    pub(crate) fn get(&self, engine: &Engine, key: &[u8], view: View) -> Result<Option<Vec<u8>>, Error> {
         engine.home.check()?;
         let _operation = engine.waits.operation(OperationKind::Get);
         let _gate = self.enter(&engine.waits)?;
@@ -21,16 +22,15 @@ impl TreeState {
         loop {
             match leaf_read(&engine.core, &self.root, Target::Key(key)) {
                 Ok(page) => {
-                    let view = page.view();
-                    let Ok(index) = view.search(key) else { return Ok(None) };
-                    let (here, place) = match row(view, index, |txn| engine.txns.locks.is_in_flight(txn))? {
+                    let Ok(index) = page.view().search(key) else { return Ok(None) };
+                    let (here, place) = match row(page.view(), index, |txn| engine.txns.hides(view, txn))? {
                         Seen::Row(payload) => return Ok(Some(payload.to_vec())),
                         Seen::Gone => return Ok(None),
                         Seen::Elsewhere(here, place) => (here.to_vec(), place),
                     };
                     drop(page);
                     restarts.iter_mut().for_each(Restarts::begin_wait);
-                    if let Some(payload) = self.find_elsewhere(engine, (key, &here), place)? {
+                    if let Some(payload) = self.find_elsewhere(engine, (key, &here), place, view)? {
                         return Ok(payload);
                     }
                 }

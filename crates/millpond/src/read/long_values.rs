@@ -16,6 +16,7 @@ use crate::btree::scan::{Elsewhere, ReadAhead, RowRef, Rows, leaf_forward};
 use crate::engine::Engine;
 use crate::engine::tree_state::TreeState;
 use crate::txn::before::before;
+use crate::txn::view::View;
 
 /// Number of chunks that a leaf holds.
 pub(crate) const CHUNKS_A_LEAF: usize = 4;
@@ -40,9 +41,10 @@ impl TreeState {
         engine: &Engine,
         (key, here): RowRef<'_>,
         place: Elsewhere,
+        view: View,
     ) -> Result<Option<Option<Vec<u8>>>, Error> {
         let reference = match place {
-            Elsewhere::Before(stamp) => match before(&engine.core, &engine.txns, self.space, key, here, stamp)? {
+            Elsewhere::Before(stamp) => match before(&engine.core, &engine.txns, self.space, key, here, stamp, view)? {
                 None => return Ok(None),
                 Some(None) => return Ok(Some(None)),
                 Some(Some(row)) => match row.reference {
@@ -53,7 +55,7 @@ impl TreeState {
             Elsewhere::Chunks => Reference::from_bytes(here)
                 .ok_or_else(|| Error::Bug("ROW-3: a row's reference has another length".into()))?,
         };
-        Ok(self.long_value(engine, key, reference)?.map(Some))
+        Ok(self.long_value(engine, key, reference, view)?.map(Some))
     }
 
     /// The long value that `reference` names in the row of `key`; `None`: the row has another value by now (CHUNKS-2).
@@ -62,12 +64,13 @@ impl TreeState {
         engine: &Engine,
         key: &[u8],
         reference: Reference,
+        view: View,
     ) -> Result<Option<Vec<u8>>, Error> {
         for _ in 0..2 {
-            if let Some(value) = self.read_chunks(engine, reference)? {
+            if let Some(value) = self.read_chunks(engine, reference, view)? {
                 return Ok(Some(value));
             }
-            if self.find_reference(engine, key)? != Some(reference) {
+            if self.find_reference(engine, key, view)? != Some(reference) {
                 return Ok(None);
             }
         }
@@ -75,7 +78,7 @@ impl TreeState {
     }
 
     /// The reference in the newest committed row of `key`; `None`: there is no row, or its value is not in chunks.
-    pub(crate) fn find_reference(&self, engine: &Engine, key: &[u8]) -> Result<Option<Reference>, Error> {
+    pub(crate) fn find_reference(&self, engine: &Engine, key: &[u8], view: View) -> Result<Option<Reference>, Error> {
         let mut restarts = Restarts::new(&engine.core.pool);
         loop {
             match leaf_read(&engine.core, &self.root, Target::Key(key)) {
@@ -83,13 +86,13 @@ impl TreeState {
                     let Ok(index) = page.view().search(key) else { return Ok(None) };
                     let value = page.view().value(index);
                     let Some(row) = Row::decode(value) else { return Ok(None) };
-                    let Some(stamp) = row.stamp.filter(|stamp| engine.txns.locks.is_in_flight(stamp.txn)) else {
+                    let Some(stamp) = row.stamp.filter(|stamp| engine.txns.hides(view, stamp.txn)) else {
                         return Ok(if row.is_deleted { None } else { row.reference() });
                     };
                     let value = value.to_vec();
                     drop(page);
                     restarts.begin_wait();
-                    if let Some(row) = before(&engine.core, &engine.txns, self.space, key, &value, stamp)? {
+                    if let Some(row) = before(&engine.core, &engine.txns, self.space, key, &value, stamp, view)? {
                         return Ok(row.and_then(|row| row.reference));
                     }
                 }
@@ -99,19 +102,19 @@ impl TreeState {
     }
 
     /// All chunks of `reference`, concatenated; `None`: some are missing.
-    fn read_chunks(&self, engine: &Engine, reference: Reference) -> Result<Option<Vec<u8>>, Error> {
+    fn read_chunks(&self, engine: &Engine, reference: Reference, view: View) -> Result<Option<Vec<u8>>, Error> {
         let Some(chunks) = self.chunks() else { return Ok(None) };
         let len = to_usize(u64::from(reference.len));
         // Bounded: a damaged reference may name any length.
         let mut value = Vec::with_capacity(len.min(1 << 20));
         let count = chunk_count(reference, engine.core.store.page_size());
-        let is_in_flight = |txn| engine.txns.locks.is_in_flight(txn);
+        let hides = |txn| engine.txns.hides(view, txn);
         let upper = Bound::Excluded(reference.chunk_key(count).to_vec());
         let (mut lower, mut next) = (Bound::Included(reference.chunk_key(0).to_vec()), 0);
         let (mut ahead, mut rows) = (ReadAhead::new(engine.in_force.read_ahead_pages()), Rows::default());
         loop {
-            let high = leaf_forward(&engine.core, &chunks.root, &is_in_flight, &lower, &upper, &mut ahead, &mut rows)?;
-            if rows.resolve(|row, place| chunks.find_elsewhere(engine, row, place))?.is_none() {
+            let high = leaf_forward(&engine.core, &chunks.root, &hides, &lower, &upper, &mut ahead, &mut rows)?;
+            if rows.resolve(|row, place| chunks.find_elsewhere(engine, row, place, view))?.is_none() {
                 continue;
             }
             while let Some((key, chunk)) = rows.take_first() {
@@ -153,7 +156,7 @@ pub(crate) fn problems(engine: &Engine, tree: &TreeState, entries: u64) -> Resul
             let Some(reference) = Reference::from_bytes(here) else { return Ok(Some(None)) };
             chunks += u64::from(chunk_count(reference, engine.core.store.page_size()));
             to_come += u64::from(reference.txn >= engine.core.store.txn_to_come());
-            if tree.read_chunks(engine, reference)?.is_none() {
+            if tree.read_chunks(engine, reference, View::Newest)?.is_none() {
                 missing += 1;
                 if problems.len() < PROBLEMS_SHOWN {
                     problems.push(format!("{tree}: the long value of key {} lacks chunks", quoted(key)));

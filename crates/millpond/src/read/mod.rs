@@ -6,3 +6,4 @@
 mod get;
 pub(crate) mod long_values;
 pub(crate) mod scan;
+pub(crate) mod snapshot;

@@ -12,7 +12,9 @@ use crate::base::operations::OperationKind;
 use crate::btree::scan::{OwnedRow, ReadAhead, RowRef, Rows, leaf_backward, leaf_forward, owned};
 use crate::engine::Engine;
 use crate::engine::tree_state::TreeState;
+use crate::read::snapshot::LiveSnapshot;
 use crate::schema::key_range::KeyBounds;
+use crate::txn::view::View;
 
 /// The rows of a range, from its first key on, or from its last key back ([`rev`](Iterator::rev)). Ends after the first
 /// error. The iterator allocates memory for each row; [`next_row`](Scan::next_row) and
@@ -21,6 +23,8 @@ use crate::schema::key_range::KeyBounds;
 pub struct Scan {
     engine: Arc<Engine>,
     state: Arc<TreeState>,
+    /// The snapshot whose rows are read; `None`: each leaf is read as it is on arrival there.
+    snapshot: Option<Arc<LiveSnapshot>>,
     /// The keys between the leaves fetched from the front and those fetched from the back. `None`: no leaf is left.
     between: Option<KeyBounds>,
     front: End,
@@ -42,35 +46,41 @@ pub(crate) enum At {
 
 impl Scan {
     /// Begins a scan of the keys in `range`; `None`: an empty scan.
-    pub(crate) fn new(engine: &Arc<Engine>, state: &Arc<TreeState>, range: Option<KeyBounds>) -> Scan {
+    pub(crate) fn new(
+        engine: &Arc<Engine>,
+        state: &Arc<TreeState>,
+        snapshot: Option<Arc<LiveSnapshot>>,
+        range: Option<KeyBounds>,
+    ) -> Scan {
         let end = || End { rows: Rows::default(), ahead: ReadAhead::new(engine.in_force.read_ahead_pages()) };
         let (front, back) = (end(), end());
-        Scan { engine: Arc::clone(engine), state: Arc::clone(state), between: range, front, back }
+        Scan { engine: Arc::clone(engine), state: Arc::clone(state), snapshot, between: range, front, back }
     }
 
     /// Fetches the rows of the next leaf.
     fn advance(&mut self, at: At) -> Result<(), Error> {
-        let Scan { engine, state, between, front, back } = self;
+        let Scan { engine, state, snapshot, between, front, back } = self;
         let Some((lower, upper)) = between else { return Ok(()) };
         engine.home.check()?;
         let _operation = engine.waits.operation(OperationKind::Scan);
         let _gate = state.enter(&engine.waits)?;
         let (core, root) = (&engine.core, &state.root);
-        let is_in_flight = |txn| engine.txns.locks.is_in_flight(txn);
+        let view = snapshot.as_ref().map_or(View::Newest, |snapshot| snapshot.view());
+        let hides = |txn| engine.txns.hides(view, txn);
         loop {
             let (rows, next) = match at {
                 At::Front => {
                     let End { rows, ahead } = &mut *front;
-                    let next = leaf_forward(core, root, &is_in_flight, lower, upper, ahead, rows)?;
+                    let next = leaf_forward(core, root, &hides, lower, upper, ahead, rows)?;
                     (rows, next)
                 }
                 At::Back => {
                     let End { rows, ahead } = &mut *back;
-                    let next = leaf_backward(core, root, &is_in_flight, lower, upper, ahead, rows)?;
+                    let next = leaf_backward(core, root, &hides, lower, upper, ahead, rows)?;
                     (rows, next)
                 }
             };
-            if rows.resolve(|row, place| state.find_elsewhere(engine, row, place))?.is_none() {
+            if rows.resolve(|row, place| state.find_elsewhere(engine, row, place, view))?.is_none() {
                 continue;
             }
             match (at, next) {

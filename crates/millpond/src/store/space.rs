@@ -168,6 +168,11 @@ impl PageStore {
         Ok(space)
     }
 
+    /// The number that the next space gets.
+    pub(crate) fn space_to_come(&self) -> SpaceId {
+        SpaceId(self.state.lock().next_space)
+    }
+
     /// A new transaction id, never used before.
     pub(crate) fn next_txn(&self) -> Result<TxnId, Error> {
         let txn = TxnId(self.next_txn.fetch_add(1, Ordering::Relaxed));

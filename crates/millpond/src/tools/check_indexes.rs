@@ -10,6 +10,7 @@ use crate::base::quoted::quoted;
 use crate::engine::table_state::IndexState;
 use crate::schema::index_key::EntryBytes;
 use crate::tools::check_report::CheckReport;
+use crate::txn::view::View;
 
 /// Most problems of an index that are reported one by one.
 const TOLD_MAX: u64 = 20;
@@ -39,7 +40,7 @@ impl Findings<'_> {
             return Ok(());
         }
         let wanted = if self.index.definition.is_unique { key } else { &[] };
-        let found = self.index.entries.get(&table.engine, &entry)?;
+        let found = self.index.entries.get(&table.engine, &entry, View::Newest)?;
         if found.as_deref() == Some(wanted) {
             self.right += 1;
             return Ok(());

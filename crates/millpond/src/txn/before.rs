@@ -4,6 +4,7 @@ use smallvec::SmallVec;
 
 use super::record::{Undo, UndoRecord};
 use super::slots::Transactions;
+use super::view::View;
 use crate::base::error::Error;
 use crate::base::ids::{PageId, SpaceId};
 use crate::base::page::op::PageOp;
@@ -26,11 +27,12 @@ pub(crate) struct Before {
     pub(crate) reference: Option<Reference>,
 }
 
-/// The row of `key`, which is `value` now, as it was before the transaction of `stamp`; `Some(None)`: there was none.
-/// `None`: that transaction is no longer in flight, so the row is to be read again.
+/// The row of `key`, which was `value` a moment ago with a stamp that the view hides, as the reader sees it;
+/// `Some(None)`: the reader sees none. `None`: the row is to be read again.
 ///
-/// A transaction's records stay in the undo pages while it is in flight. So the record is read first, and then this
-/// checks whether the transaction still is. May wait as [`load_record`].
+/// For the newest rows that is the row before the transaction of `stamp`, which is in flight. For a snapshot the records
+/// lead back version by version, until the transaction of one is visible. Callers have released the leaf. May wait as
+/// [`load_record`].
 pub(crate) fn before(
     core: &Core,
     txns: &Transactions,
@@ -38,37 +40,63 @@ pub(crate) fn before(
     key: &[u8],
     value: &[u8],
     stamp: Stamp,
+    view: View,
 ) -> Result<Option<Option<Before>>, Error> {
-    let found = match stamp.undo {
+    let step = |value: &[u8], stamp: Stamp| match stamp.undo {
         Some(at) => {
             load_record(core, at).map(|record| record.and_then(|record| undone(&record, space, key, value, stamp)))
         }
-        None => Ok(None),
+        // There was no row before.
+        None => Ok(Some(None)),
     };
-    if !txns.locks.is_in_flight(stamp.txn) {
-        return Ok(None);
+    match view {
+        // A transaction's records stay in the undo pages while it is in flight. So the record is read first, and then
+        // this checks whether the transaction still is.
+        View::Newest => {
+            let found = if stamp.undo.is_some() { step(value, stamp) } else { Ok(None) };
+            if !txns.hides(view, stamp.txn) {
+                return Ok(None);
+            }
+            let row = found?.ok_or_else(|| no_record(stamp))?;
+            row.map_or(Ok(Some(None)), |row| Ok(Some(before_of(&row))))
+        }
+        View::At(_) => {
+            let mut row = step(value, stamp)?;
+            loop {
+                let Some(older) = row else { return Ok(None) };
+                let Some(older) = older else { return Ok(Some(None)) };
+                match Row::decode(&older).and_then(|row| row.stamp).filter(|stamp| txns.hides(view, stamp.txn)) {
+                    Some(stamp) => row = step(&older, stamp)?,
+                    None => return Ok(Some(before_of(&older))),
+                }
+            }
+        }
     }
-    found?.map(Some).ok_or_else(|| {
-        let message = format!(
-            "the undo record of a row of transaction {}, which is in flight, is not there: run `millpond check`",
-            stamp.txn
-        );
-        Error::Corruption(message.into())
-    })
 }
 
-/// The row that `record` restores; `None`: the record does not lead back from this row.
-fn undone(record: &[u8], space: SpaceId, key: &[u8], value: &[u8], stamp: Stamp) -> Option<Option<Before>> {
+#[cold]
+fn no_record(stamp: Stamp) -> Error {
+    let message = format!(
+        "the undo record of a row of transaction {}, which is in flight, is not there: run `millpond check`",
+        stamp.txn
+    );
+    Error::Corruption(message.into())
+}
+
+/// The payload of a version; `None`: it is deleted.
+fn before_of(row: &[u8]) -> Option<Before> {
+    let row = Row::decode(row)?;
+    (!row.is_deleted).then(|| Before { payload: row.payload.to_vec(), reference: row.reference() })
+}
+
+/// The whole row that `record` restores; `Some(None)`: none. `None`: the record does not lead back from this row.
+fn undone(record: &[u8], space: SpaceId, key: &[u8], value: &[u8], stamp: Stamp) -> Option<Option<Vec<u8>>> {
     let record = UndoRecord::decode(record).filter(|record| record.txn == stamp.txn)?;
     let is_it = |change: &Undo<'_>| change.space == space && change.key() == key;
-    let payload = |row: &[u8]| {
-        let row = Row::decode(row)?;
-        Some((!row.is_deleted).then(|| Before { payload: row.payload.to_vec(), reference: row.reference() }))
-    };
     match record.changes().flatten().find(is_it)?.op {
         PageOp::Remove { .. } => Some(None),
-        PageOp::Insert { value, .. } | PageOp::Replace { value, .. } => payload(value),
-        PageOp::Patch { patch, .. } => payload(&patch.apply(value)?),
+        PageOp::Insert { value, .. } | PageOp::Replace { value, .. } => Some(Some(value.to_vec())),
+        PageOp::Patch { patch, .. } => Some(Some(patch.apply(value)?.into_vec())),
         _ => None,
     }
 }

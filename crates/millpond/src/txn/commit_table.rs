@@ -7,8 +7,9 @@
 //! COMMIT-2  A thread that releases latches or row locks of a committed transaction has raised
 //!           [`last_visible`](CommitTable::last_visible) to its CommitTs before. So has a thread that finds the
 //!           CommitTs in the table.
-//! COMMIT-3  Every id that was given out ends. The floor is the oldest id that has not ended. A chunk of ids below the
-//!           floor leaves the table: an id without a chunk, and below the floor, has ended.
+//! COMMIT-3  Every id that was given out ends. The floor is the oldest id that has not ended, or that is not visible to
+//!           each live snapshot. A chunk of ids below the floor leaves the table: an id without a chunk, and below the
+//!           floor, has ended and is visible to all.
 //!
 //! Ids share chunks of 4,096 values. Neighbouring ids lie on different cache lines, since neighbours commit at the same
 //! time. A chunk begins with all of its ids in flight, so that an id is in flight from the moment at which it is given
@@ -207,13 +208,32 @@ impl CommitTable {
         Lsn(self.last_visible.load(Ordering::Acquire))
     }
 
-    /// The oldest id that has not ended; if there is none, the next to be given out. Goes on where the last call ended,
-    /// so it costs one load for each id that has ended since. Chunks of ended ids leave the table.
-    pub(crate) fn floor(&self) -> TxnId {
+    /// Whether the snapshot with the CommitTs `at`, which is live, sees what a transaction wrote.
+    pub(crate) fn is_visible_at(&self, txn: TxnId, at: Lsn) -> bool {
+        if txn.0 < self.floor.load(Ordering::Acquire) {
+            return true;
+        }
+        match self.with_chunk(txn, |chunk| chunk.map(|chunk| chunk.value(txn).load(Ordering::Acquire))) {
+            // NO_ROWS: a row that was undone since the reader copied it.
+            Some(IN_FLIGHT | NO_ROWS) => false,
+            Some(commit) => commit <= at.0,
+            None => {
+                let bounds = self.bounds.lock();
+                txn.0 < bounds.next && !bounds.losers.contains(&txn)
+            }
+        }
+    }
+
+    /// The oldest id that has not ended, or whose commit is after `visible`; if there is none, the next to be given out.
+    /// Goes on where the last call ended, so it costs one load for each id that has ended since. Chunks of ids below it
+    /// leave the table. `visible` never falls from call to call.
+    pub(crate) fn floor(&self, visible: Lsn) -> TxnId {
         let mut bounds = self.bounds.lock();
         let now = self.chunks.load();
         while let Some(chunk) = now.get(TxnId(bounds.next))
-            && chunk.value(TxnId(bounds.next)).load(Ordering::Acquire) != IN_FLIGHT
+            && let value = chunk.value(TxnId(bounds.next)).load(Ordering::Acquire)
+            && value != IN_FLIGHT
+            && value <= visible.0.max(NO_ROWS)
         {
             bounds.next += 1;
         }
@@ -272,15 +292,19 @@ mod tests {
     fn floor_is_the_oldest_in_flight_and_chunks_below_it_leave() {
         let last = 3 * CHUNK_LEN;
         let table = table(CHUNK_LEN - 2, last);
-        assert_eq!(table.floor(), TxnId(CHUNK_LEN - 2));
+        assert_eq!(table.floor(Lsn(u64::MAX)), TxnId(CHUNK_LEN - 2));
         for txn in (CHUNK_LEN - 2..last).filter(|txn| *txn != 2 * CHUNK_LEN + 7) {
             table.chunk(TxnId(txn)).unwrap().end(TxnId(txn));
         }
-        assert_eq!(table.floor(), TxnId(2 * CHUNK_LEN + 7));
+        assert_eq!(table.floor(Lsn(u64::MAX)), TxnId(2 * CHUNK_LEN + 7));
         assert!(table.chunk(TxnId(2 * CHUNK_LEN - 1)).is_none() && table.chunk(TxnId(2 * CHUNK_LEN)).is_some());
         assert!(table.has_ended(TxnId(CHUNK_LEN)) && !table.has_ended(TxnId(2 * CHUNK_LEN + 7)));
         table.chunk(TxnId(2 * CHUNK_LEN + 7)).unwrap().commit(TxnId(2 * CHUNK_LEN + 7), Lsn(900));
-        assert_eq!((table.floor(), table.last_visible()), (TxnId(last), Lsn(100)), "the next to be given out");
+        assert_eq!(
+            (table.floor(Lsn(u64::MAX)), table.last_visible()),
+            (TxnId(last), Lsn(100)),
+            "the next to be given out"
+        );
         assert_eq!(table.chunk_to_use(TxnId(last + CHUNK_LEN)).number(), 4);
         assert!(table.chunk(TxnId(last + CHUNK_LEN)).is_some());
     }
@@ -291,15 +315,15 @@ mod tests {
         for loser in [70, 5_000] {
             table.add_loser(TxnId(loser));
         }
-        assert_eq!(table.floor(), TxnId(70));
+        assert_eq!(table.floor(Lsn(u64::MAX)), TxnId(70));
         assert!(table.has_ended(TxnId(69)) && table.has_ended(TxnId(71)), "older ids than the open's have ended");
         assert!(!table.has_ended(TxnId(70)) && !table.has_ended(TxnId(5_000)));
         table.end_loser(TxnId(70));
-        assert_eq!((table.floor(), table.has_ended(TxnId(70))), (TxnId(5_000), true));
+        assert_eq!((table.floor(Lsn(u64::MAX)), table.has_ended(TxnId(70))), (TxnId(5_000), true));
         table.end_loser(TxnId(5_000));
-        assert_eq!(table.floor(), TxnId(9_000));
+        assert_eq!(table.floor(Lsn(u64::MAX)), TxnId(9_000));
         table.end_loser(TxnId(9_000));
-        assert_eq!(table.floor(), TxnId(9_001), "one of this process");
+        assert_eq!(table.floor(Lsn(u64::MAX)), TxnId(9_001), "one of this process");
     }
 
     /// Threads take ids, end them and ask for the floor, while others look at any id.
@@ -319,14 +343,14 @@ mod tests {
                             (txn, table.chunk_to_use(txn))
                         };
                         assert_eq!((chunk.number(), table.has_ended(txn)), (Chunk::number_of(txn), false));
-                        assert!(turn % 7 != 0 || table.floor() <= txn);
+                        assert!(turn % 7 != 0 || table.floor(Lsn(u64::MAX)) <= txn);
                         chunk.commit(txn, Lsn(1_000 + txn.0));
                         assert!(table.has_ended(txn) && table.last_visible() >= Lsn(1_000 + txn.0));
                     }
                 });
             }
         });
-        assert_eq!(table.floor(), TxnId(2 * EACH + 1));
+        assert_eq!(table.floor(Lsn(u64::MAX)), TxnId(2 * EACH + 1));
         assert_eq!(table.last_visible(), Lsn(1_000 + 2 * EACH));
     }
 }

@@ -25,6 +25,8 @@ pub(crate) mod locks;
 pub(crate) mod purge_queue;
 pub(crate) mod record;
 pub(crate) mod slots;
+pub(crate) mod snapshots;
+pub(crate) mod view;
 
 use record::{Kind, UndoRecord};
 

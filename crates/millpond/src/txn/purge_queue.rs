@@ -1,6 +1,6 @@
 //! Undo pages that purge has to go through, and pages that are no longer needed.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeSet, HashMap, VecDeque};
 
 use foldhash::fast::FixedState;
 
@@ -25,8 +25,8 @@ struct UndoPage {
     is_queued: bool,
     /// A thread is going through the page.
     is_under_way: bool,
-    /// No slot has the page.
-    is_left: bool,
+    /// No slot has the page: the last transaction with records there.
+    left_by: Option<TxnId>,
 }
 
 #[derive(Default)]
@@ -36,6 +36,9 @@ pub(super) struct PurgeQueue {
     queue: VecDeque<PageId>,
     /// Pages that this transaction keeps from purge. The keeper's tick queues them again.
     later: VecDeque<(PageId, TxnId)>,
+    /// Pages that purge has gone through and that no slot has, by their last transaction: readers of a snapshot may need
+    /// them until each snapshot sees it.
+    retained: BTreeSet<(TxnId, PageId)>,
     /// Pages that are no longer needed.
     pub(super) unneeded: VecDeque<PageId>,
 }
@@ -84,15 +87,14 @@ impl PurgeQueue {
     /// Puts back a page that the caller took and went through up to record `purged`.
     pub(super) fn put_back(&mut self, id: PageId, purged: usize, rest: Rest) {
         let Some(page) = self.pages.get_mut(&id) else { return };
-        let (was_queued, is_left) = (page.is_queued, page.is_left);
+        let (was_queued, left_by) = (page.is_queued, page.left_by);
         (page.purged, page.is_under_way) = (purged, false);
         page.is_queued |= rest != Rest::Nothing;
         match rest {
             Rest::Unread => self.queue.push_front(id),
             _ if was_queued => self.queue.push_back(id),
             Rest::HeldBack(in_the_way) => self.later.push_back((id, in_the_way)),
-            Rest::Nothing if is_left => self.leave(id),
-            Rest::Nothing => {}
+            Rest::Nothing => left_by.into_iter().for_each(|txn| self.leave(id, txn)),
         }
     }
 
@@ -101,15 +103,25 @@ impl PurgeQueue {
         self.queue.extend(self.later.drain(..).map(|(id, _)| id));
     }
 
-    /// Notes that no slot has the page any more (TXN-4).
-    pub(super) fn leave(&mut self, id: PageId) {
+    /// Pages of transactions before `oldest` are no longer needed: no snapshot has to look behind their changes.
+    pub(super) fn reap(&mut self, oldest: impl FnOnce() -> TxnId) {
+        if self.retained.is_empty() {
+            return;
+        }
+        let later = self.retained.split_off(&(oldest(), PageId(0)));
+        let reaped = std::mem::replace(&mut self.retained, later);
+        self.unneeded.extend(reaped.into_iter().map(|(_, id)| id));
+    }
+
+    /// Notes that no slot has the page any more (TXN-4); `last` is the last transaction with records there.
+    pub(super) fn leave(&mut self, id: PageId, last: TxnId) {
         match self.pages.get_mut(&id) {
             Some(page) if (page.is_queued || page.is_under_way) && !planted!("undo_page_left_early") => {
-                page.is_left = true;
+                page.left_by = Some(last);
             }
             _ => {
                 self.pages.remove(&id);
-                self.unneeded.push_back(id);
+                self.retained.insert((last, id));
             }
         }
     }
@@ -130,7 +142,7 @@ mod tests {
         assert_eq!(queue.take(), Some((id, 0)));
         queue.enqueue(id);
         queue.enqueue(other);
-        queue.leave(id);
+        queue.leave(id, TxnId(9));
         assert_eq!((queue.len(), queue.take(), queue.take()), (1, Some((other, 0)), None));
         queue.put_back(other, 4, Rest::Unread);
         queue.put_back(id, 3, Rest::Nothing);
@@ -145,6 +157,9 @@ mod tests {
         queue.look_again();
         assert_eq!(queue.take(), Some((id, 3)));
         queue.put_back(id, 5, Rest::Nothing);
-        assert_eq!((queue.len(), queue.unneeded.front()), (0, Some(&id)));
+        queue.reap(|| TxnId(9));
+        assert_eq!((queue.len(), queue.unneeded.front()), (0, None), "a snapshot may still need it");
+        queue.reap(|| TxnId(10));
+        assert_eq!(queue.unneeded.front(), Some(&id));
     }
 }

@@ -14,6 +14,7 @@ use super::commit_table::{Chunk, CommitTable};
 use super::locks::Locks;
 use super::purge_queue::{PurgeQueue, Rest};
 use super::record::{Kind, RECORD_HEAD_MAX, record_head};
+use super::snapshots::Snapshots;
 use crate::base::aligned::{to_u64, to_usize};
 use crate::base::error::Error;
 use crate::base::ids::{Lsn, PageId, SpaceId, TxnId};
@@ -66,6 +67,7 @@ pub(crate) struct Transactions {
     /// The purge thread waits here for work.
     work: Condvar,
     pub(crate) commits: Arc<CommitTable>,
+    pub(crate) snapshots: Snapshots,
     /// Row locks.
     pub(crate) locks: Locks,
     /// Number of rows that purge has removed.
@@ -81,6 +83,7 @@ impl Default for Transactions {
             directory: Mutex::new(Rank::Transactions, Directory::default()),
             work: Condvar::default(),
             locks: Locks::new(Arc::clone(&commits)),
+            snapshots: Snapshots::new(Arc::clone(&commits)),
             commits,
             purged_rows: AtomicU64::default(),
             rollbacks: AtomicU64::default(),
@@ -169,9 +172,10 @@ impl Transactions {
         self.commits.open(store.txn_to_come(), log_end);
     }
 
-    /// The oldest active transaction; if there is none, the next to begin (TXN-1).
+    /// The oldest transaction that is active (TXN-1), or not visible to each live snapshot; if there is none, the next
+    /// to begin.
     pub(crate) fn oldest(&self) -> TxnId {
-        self.commits.floor()
+        self.commits.floor(self.snapshots.horizon())
     }
 
     /// Queues the undo pages that existed when the database was opened.
@@ -179,7 +183,7 @@ impl Transactions {
         let mut directory = self.directory.lock();
         for id in pages {
             directory.pages.enqueue(id);
-            directory.pages.leave(id);
+            directory.pages.leave(id, TxnId(0));
         }
     }
 
@@ -216,7 +220,7 @@ impl Transactions {
         for page in loser.pages {
             // Purge has to look at the delete marks that the rollback restored.
             directory.pages.enqueue(page);
-            directory.pages.leave(page);
+            directory.pages.leave(page, loser.txn);
         }
     }
 
@@ -317,13 +321,16 @@ impl Transactions {
     /// Takes a page that is no longer needed, if there are more than `keep`.
     pub(crate) fn take_unneeded(&self, keep: usize) -> Option<PageId> {
         let mut directory = self.directory.lock();
+        directory.pages.reap(|| self.oldest());
         let unneeded = &mut directory.pages.unneeded;
         if unneeded.len() > keep { unneeded.pop_front() } else { None }
     }
 
     /// Takes the page that was needed last: mostly it is still in memory.
     fn take_newest_unneeded(&self) -> Option<PageId> {
-        self.directory.lock().pages.unneeded.pop_back()
+        let mut directory = self.directory.lock();
+        directory.pages.reap(|| self.oldest());
+        directory.pages.unneeded.pop_back()
     }
 
     /// Puts back a page that could not be given back yet.
@@ -566,13 +573,13 @@ impl Slot<'_> {
             directory.pages.enqueue(page);
         }
         for page in self.left.drain(..) {
-            directory.pages.leave(page);
+            directory.pages.leave(page, txn);
         }
         let mut kept = std::mem::take(&mut self.kept);
         // A large batch's unused pages are left to others.
         let surplus = PAGES_KEPT.min(kept.pages.len());
         for page in kept.pages.drain(surplus..) {
-            directory.pages.leave(page);
+            directory.pages.leave(page, txn);
         }
         if kept.undo.capacity() > UNDO_KEPT {
             kept.undo = Vec::new();

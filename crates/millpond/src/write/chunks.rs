@@ -21,6 +21,7 @@ use crate::ddl::ensure_chunk_tree;
 use crate::engine::Engine;
 use crate::engine::tree_state::{Role, TreeState};
 use crate::read::long_values::{CHUNKS_A_LEAF, chunk_count, chunk_len, damaged};
+use crate::txn::view::View;
 use crate::write::op::{Change, Op, conflict};
 
 /// Most bytes that a load fills in a leaf of chunks: the rest is room for the stamps of the chunks' deletion.
@@ -123,11 +124,13 @@ impl<'a> LongValues<'a> {
     fn expectation(&self, engine: &Engine, op: &Op<'a>, expected: Option<&'a [u8]>) -> Result<Op<'a>, Error> {
         let Some(expected) = expected.filter(|value| value.len() > engine.limits.value) else { return Ok(*op) };
         loop {
-            let Some(reference) = op.tree.find_reference(engine, op.key)? else { return Err(conflict(op)) };
+            let Some(reference) = op.tree.find_reference(engine, op.key, View::Newest)? else {
+                return Err(conflict(op));
+            };
             if to_usize(u64::from(reference.len)) != expected.len() {
                 return Err(conflict(op));
             }
-            match op.tree.long_value(engine, op.key, reference)? {
+            match op.tree.long_value(engine, op.key, reference, View::Newest)? {
                 Some(value) if value == expected => {
                     let bytes: &'a [u8] = self.keep(reference.to_bytes());
                     return Ok(Op { change: Change::Expect(Some(bytes)), is_reference: true, ..*op });

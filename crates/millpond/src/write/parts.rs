@@ -13,6 +13,7 @@ use crate::btree::scan::{Seen, row};
 use crate::engine::Engine;
 use crate::engine::tree_state::TreeState;
 use crate::txn::slots::Slot;
+use crate::txn::view::View;
 use crate::undo::purge::end_and_purge;
 use crate::write::chunks::{Bytes, LongValues, sort};
 use crate::write::group::{Gates, enter_all, write_group};
@@ -72,7 +73,7 @@ impl<'e> Large<'e> {
             };
             drop(page);
             restarts.begin_wait();
-            if let Some(payload) = tree.find_elsewhere(engine, (key, &here), place)? {
+            if let Some(payload) = tree.find_elsewhere(engine, (key, &here), place, View::Newest)? {
                 return Ok(payload);
             }
         }

@@ -14,6 +14,7 @@ use crate::engine::durable::wait_durable;
 use crate::engine::table_state::{Indexes, TableState};
 use crate::engine::tree_state::TreeState;
 use crate::options::durability::Durability;
+use crate::txn::view::View;
 use crate::write::batch::{Place, WriteBatch};
 use crate::write::chunks::ensure_chunk_trees;
 use crate::write::entry_changes::EntryChanges;
@@ -124,7 +125,7 @@ impl<'a> Wanted<'a> {
         let mut before: Option<OldRows> = None;
         loop {
             let read = |row: &RowChanges<'_>| match self.must_read(row) {
-                true => self.rows_of(row).get(engine, row.key),
+                true => self.rows_of(row).get(engine, row.key, View::Newest),
                 false => Ok(None),
             };
             let old_rows: OldRows = self.rows.iter().map(read).collect::<Result<_, _>>()?;

@@ -47,6 +47,7 @@ mod rebuild_loss;
 mod recoveries;
 mod rows;
 mod scenarios;
+mod snapshots;
 mod status;
 mod support;
 mod tables;

@@ -1,0 +1,196 @@
+//! Snapshots: all reads of one are of one moment, whatever writers and purge do meanwhile.
+
+use millpond::simulation::{SimulatedDisk, run, spawn};
+use millpond::{Db, Durability, Error, Snapshot, Tree, WriteBatch};
+
+use crate::support::{open, reopen_options, settle, small_options};
+
+const ROWS: u32 = 60;
+const EACH: u64 = 1_000;
+
+/// A sequence of numbers from a seed.
+struct Numbers(u64);
+
+impl Numbers {
+    fn below(&mut self, end: u64) -> u64 {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) % end
+    }
+}
+
+fn value(amount: u64) -> Vec<u8> {
+    // Of different lengths, so that leaves split and rows move.
+    [&amount.to_be_bytes()[..], &vec![7; usize::try_from(amount % 250).expect("small")]].concat()
+}
+
+fn amount(value: &[u8]) -> u64 {
+    u64::from_be_bytes(value[..8].try_into().expect("8 bytes"))
+}
+
+/// A key of the tree of accounts. An account without an amount has no row.
+fn account(db: &Db) -> Tree {
+    let tree = db.create_tree("accounts").expect("created");
+    for row in 0..ROWS {
+        tree.put(row.to_be_bytes(), value(EACH)).expect("written");
+    }
+    tree
+}
+
+/// Moves a part of one row's amount to another in one batch. A row of nothing goes; a row that comes is inserted.
+fn transfer(db: &Db, tree: &Tree, numbers: &mut Numbers) {
+    loop {
+        let [from, to] =
+            [0; 2].map(|_: u64| u32::try_from(numbers.below(u64::from(ROWS))).expect("small").to_be_bytes());
+        let (Some(source), target) = (tree.get(from).expect("read"), tree.get(to).expect("read")) else { continue };
+        let (had, gets) = (amount(&source), target.as_deref().map_or(0, amount));
+        let moved = if numbers.below(4) == 0 { had } else { numbers.below(had + 1) };
+        if from == to {
+            continue;
+        }
+        let mut batch = WriteBatch::new();
+        batch.expect(tree, from, Some(&source)).expect(tree, to, target.as_deref());
+        match had - moved {
+            0 => batch.delete(tree, from),
+            left => batch.put(tree, from, value(left)),
+        };
+        batch.put(tree, to, value(gets + moved));
+        match db.write(batch) {
+            Ok(()) => return,
+            Err(Error::Conflict(_)) => {}
+            Err(error) => unreachable!("{error}"),
+        }
+    }
+}
+
+/// All rows at the snapshot, by a scan from the front or the back.
+fn rows(snapshot: &Snapshot, tree: &Tree, is_back: bool) -> Vec<(Vec<u8>, Vec<u8>)> {
+    let scan = snapshot.scan(tree, ..).expect("of this database");
+    let mut rows: Vec<_> = if is_back { scan.rev().collect::<Result<_, _>>() } else { scan.collect() }.expect("read");
+    if is_back {
+        rows.reverse();
+    }
+    rows
+}
+
+fn sum(rows: &[(Vec<u8>, Vec<u8>)]) -> u64 {
+    rows.iter().map(|(_, value)| amount(value)).sum()
+}
+
+#[test]
+fn sums_at_snapshots_are_right_beside_writers() {
+    for seed in 0..10u64 {
+        run(seed, || {
+            let db = open(&SimulatedDisk::new(), small_options().durability(Durability::None));
+            let tree = account(&db);
+            let writers: Vec<_> = (0..4)
+                .map(|id| {
+                    let (db, tree) = (db.clone(), tree.clone());
+                    let work = move || {
+                        let mut numbers = Numbers(seed * 10 + id);
+                        (0..60).for_each(|_| transfer(&db, &tree, &mut numbers));
+                    };
+                    spawn("writer", work).expect("a thread")
+                })
+                .collect();
+            // Staggered: each snapshot is read again when two later ones have been taken.
+            let (mut numbers, mut held) = (Numbers(seed), Vec::new());
+            for _ in 0..20 {
+                let snapshot = db.snapshot().expect("open");
+                let seen = rows(&snapshot, &tree, numbers.below(2) == 0);
+                assert_eq!(sum(&seen), u64::from(ROWS) * EACH, "seed {seed}");
+                held.push((snapshot, seen));
+                if held.len() > 2 {
+                    let at = usize::try_from(numbers.below(3)).expect("small");
+                    let (snapshot, seen) = held.swap_remove(at);
+                    assert_eq!(rows(&snapshot, &tree, numbers.below(2) == 0), seen, "seed {seed}: it has changed");
+                    let row = u32::try_from(numbers.below(u64::from(ROWS))).expect("small").to_be_bytes();
+                    let found = seen.iter().find(|(key, _)| key == &row).map(|(_, value)| value.clone());
+                    assert_eq!(snapshot.get(&tree, row).expect("read"), found, "seed {seed}: a point read");
+                }
+            }
+            writers.into_iter().for_each(|writer| writer.join().expect("no panic"));
+            for (snapshot, seen) in held {
+                assert_eq!(rows(&snapshot, &tree, false), seen, "seed {seed}: at the end");
+            }
+            drop(tree);
+            db.close().expect("closed");
+        });
+    }
+}
+
+#[test]
+fn snapshot_sees_what_was_committed_before_and_nothing_after() {
+    let db = open(&SimulatedDisk::new(), small_options());
+    let tree = db.create_tree("t").expect("created");
+    tree.put("a", "1").expect("written");
+    tree.put("b", "1").expect("written");
+    let first = db.snapshot().expect("open");
+    tree.put("a", "2").expect("written");
+    tree.delete("b").expect("deleted");
+    tree.put("c", "2").expect("written");
+    let second = db.snapshot().expect("open");
+    tree.put("b", vec![9; 20_000]).expect("a long value");
+    let third = db.snapshot().expect("open");
+    tree.delete("b").expect("deleted");
+    assert!(first.commit_ts() < second.commit_ts() && second.commit_ts() < third.commit_ts());
+    let get = |snapshot: &Snapshot, key: &str| snapshot.get(&tree, key).expect("read").map(|value| value.len());
+    let seen = |snapshot: &Snapshot| ["a", "b", "c"].map(|key| get(snapshot, key));
+    assert_eq!(seen(&first), [Some(1), Some(1), None]);
+    assert_eq!(first.get(&tree, "a").expect("read").as_deref(), Some(&b"1"[..]));
+    assert_eq!(seen(&second), [Some(1), None, Some(1)]);
+    assert_eq!(second.get(&tree, "a").expect("read").as_deref(), Some(&b"2"[..]));
+    assert_eq!(seen(&third), [Some(1), Some(20_000), Some(1)]);
+    assert_eq!(tree.get("b").expect("read"), None);
+    assert_eq!(first.clone().scan(&tree, ..).expect("here").count(), 2);
+}
+
+#[test]
+fn snapshot_reads_no_tree_that_came_later() {
+    let disk = SimulatedDisk::new();
+    let db = open(&disk, small_options());
+    let old = db.create_tree("old").expect("created");
+    old.put("a", "1").expect("written");
+    drop(old);
+    db.close().expect("closed");
+    let db = open(&disk, reopen_options());
+    let snapshot = db.snapshot().expect("open");
+    // Opened after the snapshot was taken, but created before.
+    let old = db.open_tree("old").expect("there");
+    assert!(snapshot.get(&old, "a").expect("read").is_some());
+    let created = db.create_tree("created").expect("created");
+    let loaded = db.bulk_load("loaded", [("a", "1")]).expect("loaded");
+    let later = db.snapshot().expect("open");
+    for tree in [&created, &loaded] {
+        let error = snapshot.get(tree, "a").expect_err("too old");
+        assert!(matches!(error, Error::SnapshotTooOld(_)), "{error}");
+        assert!(error.to_string().ends_with(": take a new one"), "{error}");
+        assert!(later.get(tree, "a").is_ok());
+    }
+    assert!(later.get(&loaded, "a").expect("read").is_some());
+    let other = open(&SimulatedDisk::new(), small_options());
+    let tree = other.create_tree("t").expect("created");
+    assert!(matches!(snapshot.get(&tree, "a"), Err(Error::TreeNotFound(_))));
+}
+
+/// While a snapshot lives, purge leaves what it sees; when it goes, everything goes.
+#[test]
+fn deleted_rows_go_once_no_snapshot_sees_them() {
+    run(1, || {
+        let db = open(&SimulatedDisk::new(), small_options().durability(Durability::None));
+        let tree = db.create_tree("t").expect("created");
+        let key = |row: u32| row.to_be_bytes();
+        (0..500).for_each(|row| tree.put(key(row), [1; 100]).expect("written"));
+        let snapshot = db.snapshot().expect("open");
+        for row in 0..500 {
+            assert!(tree.delete(key(row)).expect("deleted"));
+        }
+        settle(&db);
+        assert_eq!(db.stats().purged_rows, 0);
+        assert_eq!(tree.scan(..).count(), 0);
+        assert_eq!(snapshot.scan(&tree, ..).expect("here").count(), 500);
+        drop(snapshot);
+        settle(&db);
+        assert_eq!((db.stats().purged_rows, db.stats().purge_pages), (500, 0));
+        db.close().expect("closed");
+    });
+}
