@@ -11,6 +11,7 @@ use crate::base::quoted::quoted;
 use crate::btree::scan::{OwnedRow, RowRef, owned};
 use crate::engine::table_state::IndexState;
 use crate::read::scan::{At, Scan};
+use crate::read::snapshot::LiveSnapshot;
 use crate::schema::key_range::KeyRange;
 use crate::txn::view::View;
 use crate::write::apply;
@@ -72,9 +73,14 @@ impl Index {
     /// The entries with fields in `range`, ascending: fields and primary key of each. [`rev`](Iterator::rev) makes it
     /// descending. Not a snapshot: the scan sees each leaf of the index as it is on arrival there.
     pub fn scan(&self, range: impl KeyRange) -> IndexScan {
+        self.scan_at(None, range)
+    }
+
+    /// The entries that a snapshot sees, or those that the scan comes to.
+    pub(crate) fn scan_at(&self, snapshot: Option<Arc<LiveSnapshot>>, range: impl KeyRange) -> IndexScan {
         let state = &*self.state;
         let range = state.definition.entry_range(&range.into_bounds());
-        let entries = Scan::new(&self.table.engine, &state.entries, None, range);
+        let entries = Scan::new(&self.table.engine, &state.entries, snapshot, range);
         IndexScan { index: self.clone(), entries, fields: Vec::new(), key: Vec::new(), has_failed: false }
     }
 
@@ -84,7 +90,12 @@ impl Index {
     /// Not a snapshot. Each row had these fields when it was read. The scan may miss a row whose fields change
     /// meanwhile, or return it twice: also once from each end.
     pub fn rows(&self, range: impl KeyRange) -> IndexRows {
-        IndexRows { scan: self.scan(range), row: Vec::new() }
+        self.rows_at(None, range)
+    }
+
+    /// The rows that a snapshot sees, or those that the scan comes to.
+    pub(crate) fn rows_at(&self, snapshot: Option<Arc<LiveSnapshot>>, range: impl KeyRange) -> IndexRows {
+        IndexRows { scan: self.scan_at(snapshot, range), row: Vec::new() }
     }
 
     /// After reading an entry and then a row with other fields: compares both at one moment. An error if they disagree.
@@ -99,13 +110,16 @@ impl Index {
         match apply(&self.table.engine, &mut both) {
             Err(Error::Conflict(_)) => Ok(()),
             Err(error) => Err(error),
-            Ok(_) => {
-                let way_out = MEND_INDEX;
-                let (fields, key) = (quoted(fields), quoted(key));
-                let message = format!("{entries} has the entry {fields} of row {key}, which is another: {way_out}");
-                Err(Error::Corruption(message.into()))
-            }
+            Ok(_) => Err(self.is_of_another_row(fields, key)),
         }
+    }
+
+    /// The error for an entry whose row has other fields at the same moment.
+    #[cold]
+    fn is_of_another_row(&self, fields: &[u8], key: &[u8]) -> Error {
+        let (entries, fields, key, way_out) = (&self.state.entries, quoted(fields), quoted(key), MEND_INDEX);
+        let message = format!("{entries} has the entry {fields} of row {key}, which is another: {way_out}");
+        Error::Corruption(message.into())
     }
 
     /// The error for a key in the index that is not a valid entry.
@@ -211,10 +225,20 @@ impl IndexRows {
 
     fn row_at(&mut self, at: At) -> Result<Option<RowRef<'_>>, Error> {
         while self.scan.advance(at)? {
-            let IndexScan { index, fields, key, .. } = &self.scan;
-            // By now a writer may have deleted the row or changed its fields.
-            let row = match index.table.get(key) {
-                Ok(row) => row.filter(|row| index.state.definition.has_fields(key, row, fields)),
+            let IndexScan { index, entries, fields, key, .. } = &self.scan;
+            let (table, view) = (&index.table, entries.view());
+            let found = match table.state.rows.get(&table.engine, key, view) {
+                Ok(row) => Ok(row.filter(|row| index.state.definition.has_fields(key, row, fields))),
+                Err(error) => Err(error),
+            };
+            let row = match found {
+                // By now a writer may have deleted the row or changed its fields.
+                Ok(None) if view == View::Newest => continue,
+                Ok(None) => {
+                    self.scan.has_failed = true;
+                    return Err(self.scan.index.is_of_another_row(&self.scan.fields, &self.scan.key));
+                }
+                Ok(row) => row,
                 Err(error) => {
                     self.scan.has_failed = true;
                     return Err(error);

@@ -5,10 +5,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::api::database::Db;
+use crate::api::index::{Index, IndexRows, IndexScan};
 use crate::api::table::Table;
 use crate::api::tree::Tree;
 use crate::base::clock;
 use crate::base::error::Error;
+use crate::btree::scan::OwnedRow;
 use crate::engine::Engine;
 use crate::engine::tree_state::TreeState;
 use crate::read::scan::Scan;
@@ -97,6 +99,47 @@ impl Snapshot {
     pub fn scan<'t>(&self, of: impl Into<RowsOf<'t>>, range: impl KeyRange) -> Result<Scan, Error> {
         let state = self.state_of(of.into())?;
         Ok(Scan::new(&self.live.engine, state, Some(Arc::clone(&self.live)), Some(range.into_bounds())))
+    }
+
+    /// The row with the lowest key at the snapshot's moment. Costs as much as a [`scan`](Self::scan) of one leaf.
+    ///
+    /// # Errors
+    /// Those of [`get`](Self::get).
+    pub fn first<'t>(&self, of: impl Into<RowsOf<'t>>) -> Result<Option<OwnedRow>, Error> {
+        self.scan(of, ..)?.next().transpose()
+    }
+
+    /// The row with the highest key; otherwise like [`first`](Self::first).
+    ///
+    /// # Errors
+    /// Those of [`get`](Self::get).
+    pub fn last<'t>(&self, of: impl Into<RowsOf<'t>>) -> Result<Option<OwnedRow>, Error> {
+        self.scan(of, ..)?.next_back().transpose()
+    }
+
+    /// The entries of an index with fields in `range` at the snapshot's moment: fields and primary key of each.
+    ///
+    /// # Errors
+    /// [`Error::SnapshotTooOld`]: the index was built after the snapshot was taken. Otherwise those of
+    /// [`scan`](Self::scan).
+    pub fn entries(&self, of: &Index, range: impl KeyRange) -> Result<IndexScan, Error> {
+        self.check_index(of)?;
+        Ok(of.scan_at(Some(Arc::clone(&self.live)), range))
+    }
+
+    /// The rows with fields in `range` at the snapshot's moment, in the order of the fields: primary key and row of
+    /// each. Unlike [`Index::rows`] it returns each row exactly once.
+    ///
+    /// # Errors
+    /// Those of [`entries`](Self::entries).
+    pub fn rows(&self, of: &Index, range: impl KeyRange) -> Result<IndexRows, Error> {
+        self.check_index(of)?;
+        Ok(of.rows_at(Some(Arc::clone(&self.live)), range))
+    }
+
+    fn check_index(&self, index: &Index) -> Result<(), Error> {
+        self.state_of(RowsOf::from(&index.table))?;
+        index.state.entries.check_snapshot(self.live.at())
     }
 
     fn state_of<'t>(&self, RowsOf { engine, state }: RowsOf<'t>) -> Result<&'t Arc<TreeState>, Error> {

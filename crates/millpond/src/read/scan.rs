@@ -57,15 +57,20 @@ impl Scan {
         Scan { engine: Arc::clone(engine), state: Arc::clone(state), snapshot, between: range, front, back }
     }
 
+    /// What the scan sees.
+    pub(crate) fn view(&self) -> View {
+        self.snapshot.as_ref().map_or(View::Newest, |snapshot| snapshot.view())
+    }
+
     /// Fetches the rows of the next leaf.
     fn advance(&mut self, at: At) -> Result<(), Error> {
-        let Scan { engine, state, snapshot, between, front, back } = self;
+        let view = self.view();
+        let Scan { engine, state, between, front, back, .. } = self;
         let Some((lower, upper)) = between else { return Ok(()) };
         engine.home.check()?;
         let _operation = engine.waits.operation(OperationKind::Scan);
         let _gate = state.enter(&engine.waits)?;
         let (core, root) = (&engine.core, &state.root);
-        let view = snapshot.as_ref().map_or(View::Newest, |snapshot| snapshot.view());
         let hides = |txn| engine.txns.hides(view, txn);
         loop {
             let (rows, next) = match at {

@@ -21,6 +21,7 @@
 
 pub(crate) mod before;
 pub(crate) mod commit_table;
+pub(crate) mod header;
 pub(crate) mod locks;
 pub(crate) mod purge_queue;
 pub(crate) mod record;

@@ -108,7 +108,8 @@ impl PurgeQueue {
         if self.retained.is_empty() {
             return;
         }
-        let later = self.retained.split_off(&(oldest(), PageId(0)));
+        let oldest = if planted!("undo_pages_not_retained") { TxnId::END } else { oldest() };
+        let later = self.retained.split_off(&(oldest, PageId(0)));
         let reaped = std::mem::replace(&mut self.retained, later);
         self.unneeded.extend(reaped.into_iter().map(|(_, id)| id));
     }

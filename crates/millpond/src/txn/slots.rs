@@ -11,9 +11,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use smallvec::SmallVec;
 
 use super::commit_table::{Chunk, CommitTable};
+use super::header::{HEADER_REDO, header_ended};
 use super::locks::Locks;
 use super::purge_queue::{PurgeQueue, Rest};
-use super::record::{Kind, RECORD_HEAD_MAX, record_head};
+use super::record::{Kind, record_head};
 use super::snapshots::Snapshots;
 use crate::base::aligned::{to_u64, to_usize};
 use crate::base::error::Error;
@@ -24,7 +25,7 @@ use crate::base::row::{Stamp, UndoRef};
 use crate::base::sync::{Condvar, Mutex, Rank};
 use crate::base::waits::Waits;
 use crate::core::Core;
-use crate::mtr::{Mtr, RECORD_HEADER, TXN_LEN};
+use crate::mtr::Mtr;
 use crate::pace::purge_debt::PurgeDebt;
 use crate::redo::credits::LogCredit;
 use crate::store::page_store::PageStore;
@@ -32,9 +33,6 @@ use crate::store::space::Share;
 
 /// Bytes of redo that a new undo page takes at most.
 const NEW_PAGE_REDO: usize = 128;
-
-/// Bytes of redo that a header, or a change of its state, takes at most.
-const HEADER_REDO: usize = RECORD_HEADER + 16 + RECORD_HEAD_MAX + TXN_LEN;
 
 /// Number of queued undo pages at which a writer wakes purge at once; below that the keeper's tick does.
 const WAKE_AT: usize = 4;
@@ -521,23 +519,6 @@ impl Slot<'_> {
         self.kept.pages.push(id);
         Ok(())
     }
-}
-
-/// Marks the header of a transaction as ended, whose changes are all undone.
-pub(crate) fn end_header(core: &Core, txn: TxnId, header: UndoRef) -> Result<(), Error> {
-    let (mtr, credit) = header_ended(core, txn, header)?;
-    mtr.commit(credit).map(drop)
-}
-
-/// The mini-transaction that marks a transaction's header as ended.
-fn header_ended(core: &Core, txn: TxnId, header: UndoRef) -> Result<(Mtr<'_>, LogCredit<'_>), Error> {
-    let credit = core.log.reserve(HEADER_REDO, 1)?;
-    let page = core.pool.load(PageId::new(SpaceId::UNDO, header.page))?.write();
-    let id = page.id();
-    let mut mtr = Mtr::new(&core.log, [page]);
-    let value = record_head(Kind::Header { is_active: false }, txn);
-    mtr.apply(0, id, &PageOp::Replace { key: &header.record.to_be_bytes(), value: &value })?;
-    Ok((mtr, credit))
 }
 
 impl Slot<'_> {

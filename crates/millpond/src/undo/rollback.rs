@@ -26,8 +26,9 @@ use crate::mtr::{Mtr, RECORD_HEADER};
 use crate::pool::pin::PageWrite;
 use crate::redo::credits::LogCredit;
 use crate::txn::before::load_record;
+use crate::txn::header::end_header;
 use crate::txn::record::{Kind, Undo, UndoRecord};
-use crate::txn::slots::{Loser, end_header};
+use crate::txn::slots::Loser;
 
 /// Most bytes of redo of a compaction.
 const COMPACT_LEN: usize = 16;

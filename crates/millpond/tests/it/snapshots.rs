@@ -1,7 +1,9 @@
 //! Snapshots: all reads of one are of one moment, whatever writers and purge do meanwhile.
 
+use std::collections::BTreeMap;
+
 use millpond::simulation::{SimulatedDisk, run, spawn};
-use millpond::{Db, Durability, Error, Snapshot, Tree, WriteBatch};
+use millpond::{Db, Durability, Error, Field, Snapshot, Table, TableDefinition, Tree, WriteBatch};
 
 use crate::support::{open, reopen_options, settle, small_options};
 
@@ -193,4 +195,131 @@ fn deleted_rows_go_once_no_snapshot_sees_them() {
         assert_eq!((db.stats().purged_rows, db.stats().purge_pages), (500, 0));
         db.close().expect("closed");
     });
+}
+
+/// One writer changes a table with two indexes at random: single rows, batches of several leaves, batches in parts, and
+/// long values. After some changes it takes a snapshot and keeps it with what the table should have. A reader compares
+/// old and new snapshots with that: rows, index entries, rows by index, point reads.
+#[test]
+fn snapshots_have_the_rows_and_entries_of_their_moment() {
+    for seed in 0..6u64 {
+        run(seed, || {
+            let db = open(&SimulatedDisk::new(), small_options().durability(Durability::None));
+            let definition =
+                TableDefinition::new().index("kind", [Field::value(0..2)]).index("tail", [Field::value(2..8)]);
+            let table = db.create_table("t", definition).expect("created");
+            let (mut numbers, mut model, mut moments) = (Numbers(seed), BTreeMap::new(), Vec::new());
+            for _ in 0..160 {
+                change(&db, &table, &mut numbers, &mut model);
+                if numbers.below(6) == 0 {
+                    moments.push((db.snapshot().expect("open"), model.clone()));
+                }
+                if moments.len() > 6 {
+                    let at = usize::try_from(numbers.below(6)).expect("small");
+                    let (snapshot, expected) = moments.swap_remove(at);
+                    compare(&snapshot, &table, &expected, seed);
+                }
+            }
+            settle(&db);
+            for (snapshot, expected) in moments.drain(..) {
+                compare(&snapshot, &table, &expected, seed);
+            }
+            drop(table);
+            db.close().expect("closed");
+        });
+    }
+}
+
+fn row_key(numbers: &mut Numbers) -> Vec<u8> {
+    u32::try_from(numbers.below(300)).expect("small").to_be_bytes().to_vec()
+}
+
+fn row_value(numbers: &mut Numbers) -> Vec<u8> {
+    let len = match numbers.below(20) {
+        0 => 5_000 + numbers.below(9_000),
+        few => 8 + few * 9,
+    };
+    let first = u8::try_from(numbers.below(5)).expect("small");
+    let mut value = vec![first; usize::try_from(len).expect("small")];
+    value[2..8].copy_from_slice(&numbers.below(1 << 40).to_be_bytes()[2..]);
+    value
+}
+
+fn change(db: &Db, table: &Table, numbers: &mut Numbers, model: &mut BTreeMap<Vec<u8>, Vec<u8>>) {
+    let count = match numbers.below(10) {
+        0 => 250,
+        1..4 => 12,
+        _ => 1,
+    };
+    let mut batch = WriteBatch::new();
+    for _ in 0..count {
+        let key = row_key(numbers);
+        if numbers.below(4) == 0 {
+            batch.delete(table, &key);
+            model.remove(&key);
+        } else {
+            let value = row_value(numbers);
+            batch.put(table, &key, &value);
+            model.insert(key, value);
+        }
+    }
+    db.write(batch).expect("written");
+}
+
+fn compare(snapshot: &Snapshot, table: &Table, expected: &BTreeMap<Vec<u8>, Vec<u8>>, seed: u64) {
+    let expected: Vec<_> = expected.iter().map(|(key, value)| (key.clone(), value.clone())).collect();
+    let rows: Vec<_> = snapshot.scan(table, ..).expect("here").collect::<Result<_, _>>().expect("read");
+    assert_eq!(rows, expected, "seed {seed}");
+    for (key, value) in expected.iter().step_by(7) {
+        assert_eq!(snapshot.get(table, key).expect("read").as_ref(), Some(value), "seed {seed}");
+    }
+    for (name, fields) in [("kind", 0..2), ("tail", 2..8)] {
+        let index = table.index(name).expect("there");
+        let by_fields = |(key, value): &(Vec<u8>, Vec<u8>)| (value[fields.clone()].to_vec(), key.clone());
+        let mut entries: Vec<_> = expected.iter().map(by_fields).collect();
+        entries.sort();
+        let seen: Vec<_> = snapshot.entries(&index, ..).expect("here").collect::<Result<_, _>>().expect("read");
+        assert_eq!(seen, entries, "seed {seed}: entries of {name}");
+        let keys: Vec<_> = snapshot.rows(&index, ..).expect("here").map(|row| row.expect("read").0).collect();
+        assert_eq!(keys, entries.into_iter().map(|(_, key)| key).collect::<Vec<_>>(), "seed {seed}: rows by {name}");
+    }
+}
+
+/// The same sums with threads of the system, in a pool that does not hold the tree.
+#[test]
+fn sums_at_snapshots_are_right_with_real_threads() {
+    let db = open(&SimulatedDisk::new(), small_options().durability(Durability::None));
+    let tree = account(&db);
+    let others = db.create_tree("others").expect("created");
+    std::thread::scope(|scope| {
+        for id in 0..4u64 {
+            let (db, tree, others) = (&db, &tree, &others);
+            scope.spawn(move || {
+                let mut numbers = Numbers(id);
+                for round in 0..400u64 {
+                    transfer(db, tree, &mut numbers);
+                    // Takes frames from the undo pages.
+                    others.put((numbers.below(2_000) * 4 + id).to_be_bytes(), [1; 700]).expect("written");
+                    if round % 40 == 0 {
+                        assert!(others.scan(..).all(|row| row.is_ok()));
+                    }
+                }
+            });
+        }
+        for id in 0..2u64 {
+            let (db, tree) = (&db, &tree);
+            scope.spawn(move || {
+                let mut numbers = Numbers(100 + id);
+                let old = db.snapshot().expect("open");
+                let seen = rows(&old, tree, false);
+                for _ in 0..150 {
+                    let snapshot = db.snapshot().expect("open");
+                    assert_eq!(sum(&rows(&snapshot, tree, numbers.below(2) == 0)), u64::from(ROWS) * EACH);
+                }
+                assert_eq!(rows(&old, tree, true), seen);
+            });
+        }
+    });
+    drop((tree, others));
+    db.close().expect("closed");
 }
