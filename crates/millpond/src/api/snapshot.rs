@@ -19,8 +19,8 @@ use crate::schema::key_range::KeyRange;
 
 /// All rows as they were at one moment: what was committed before it, and nothing that was committed later.
 ///
-/// Clones are of the same moment. As long as one of them lives, or a scan of it, the database keeps the versions that the
-/// snapshot sees: deleted rows and undo records take space until it is dropped. Writers never wait for it.
+/// Clones are of the same moment. As long as one of them lives, or a scan of it, the database keeps the versions that
+/// the snapshot sees: deleted rows and undo records take space until it is dropped. Writers never wait for it.
 #[derive(Clone)]
 pub struct Snapshot {
     live: Arc<LiveSnapshot>,
@@ -95,7 +95,8 @@ impl Snapshot {
     /// The rows in `range` at the snapshot's moment, ascending; [`rev`](Iterator::rev) makes it descending.
     ///
     /// # Errors
-    /// [`Error::SnapshotTooOld`] as of [`get`](Self::get); [`Error::TreeNotFound`]: the tree is of another database. Those of [`Tree::get`] come from the scan.
+    /// [`Error::SnapshotTooOld`] as of [`get`](Self::get); [`Error::TreeNotFound`]: the tree is of another database.
+    /// Those of [`Tree::get`] come from the scan.
     pub fn scan<'t>(&self, of: impl Into<RowsOf<'t>>, range: impl KeyRange) -> Result<Scan, Error> {
         let state = self.state_of(of.into())?;
         Ok(Scan::new(&self.live.engine, state, Some(Arc::clone(&self.live)), Some(range.into_bounds())))

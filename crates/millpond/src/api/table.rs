@@ -35,7 +35,8 @@ pub enum Modify {
 /// threads.
 ///
 /// Every call and every batch changes a row and its index entries together or not at all, also across a crash. Scans
-/// are no snapshots, so a row may change between the moments at which a reader sees its index entry and the row.
+/// without a [`Snapshot`](crate::Snapshot) are not of one moment: a row may change between the moments at which a
+/// reader sees its index entry and the row.
 ///
 /// An index entry consists of the bytes of the index's [`Field`](crate::Field)s and of the primary key. Together they
 /// may be at most as long as a key.
@@ -192,8 +193,8 @@ impl Table {
         }
     }
 
-    /// The rows with keys in `range`, ascending; [`rev`](Iterator::rev) makes it descending. Not a snapshot: the scan
-    /// sees each leaf as it is on arrival there.
+    /// The rows with keys in `range`, ascending; [`rev`](Iterator::rev) makes it descending. The scan sees each
+    /// leaf as it is on arrival there; for rows of one moment see [`Snapshot::scan`](crate::Snapshot::scan).
     pub fn scan(&self, range: impl KeyRange) -> Scan {
         self.rows().scan(range)
     }

@@ -109,8 +109,8 @@ impl Tree {
         self.write_one(key.as_ref(), Change::Delete)
     }
 
-    /// The rows with keys in `range`, ascending; [`rev`](Iterator::rev) makes it descending. Not a snapshot: the scan
-    /// sees each leaf as it is on arrival there.
+    /// The rows with keys in `range`, ascending; [`rev`](Iterator::rev) makes it descending. The scan sees each
+    /// leaf as it is on arrival there; for rows of one moment see [`Snapshot::scan`](crate::Snapshot::scan).
     pub fn scan(&self, range: impl KeyRange) -> Scan {
         Scan::new(&self.engine, &self.state, None, Some(range.into_bounds()))
     }

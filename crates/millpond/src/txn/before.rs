@@ -1,5 +1,7 @@
 //! Rows as they were before a transaction in flight changed them.
 
+use std::borrow::Cow;
+
 use smallvec::SmallVec;
 
 use super::record::{Undo, UndoRecord};
@@ -30,9 +32,9 @@ pub(crate) struct Before {
 /// The row of `key`, which was `value` a moment ago with a stamp that the view hides, as the reader sees it;
 /// `Some(None)`: the reader sees none. `None`: the row is to be read again.
 ///
-/// For the newest rows that is the row before the transaction of `stamp`, which is in flight. For a snapshot the records
-/// lead back version by version, until the transaction of one is visible. Callers have released the leaf. May wait as
-/// [`load_record`].
+/// For the newest rows that is the row before the transaction of `stamp`, which is in flight. For a snapshot the
+/// records lead back version by version, until the transaction of one is visible. Callers have released the leaf. May
+/// wait as [`load_record`].
 pub(crate) fn before(
     core: &Core,
     txns: &Transactions,
@@ -61,13 +63,19 @@ pub(crate) fn before(
             row.map_or(Ok(Some(None)), |row| Ok(Some(before_of(&row))))
         }
         View::At(_) => {
-            let mut row = step(value, stamp)?;
+            let (mut version, mut stamp) = (Cow::Borrowed(value), stamp);
             loop {
-                let Some(older) = row else { return Ok(None) };
-                let Some(older) = older else { return Ok(Some(None)) };
-                match Row::decode(&older).and_then(|row| row.stamp).filter(|stamp| txns.hides(view, stamp.txn)) {
-                    Some(stamp) => row = step(&older, stamp)?,
-                    None => return Ok(Some(before_of(&older))),
+                match step(&version, stamp)? {
+                    // Its records stay as long as a live snapshot does not see it.
+                    None if txns.commits.may_have_rows(stamp.txn) => return Err(no_record(stamp)),
+                    // It was undone since.
+                    None => return Ok(None),
+                    Some(None) => return Ok(Some(None)),
+                    Some(Some(older)) => version = Cow::Owned(older),
+                }
+                match Row::decode(&version).and_then(|row| row.stamp).filter(|stamp| txns.hides(view, stamp.txn)) {
+                    Some(older) => stamp = older,
+                    None => return Ok(Some(before_of(&version))),
                 }
             }
         }
@@ -76,10 +84,7 @@ pub(crate) fn before(
 
 #[cold]
 fn no_record(stamp: Stamp) -> Error {
-    let message = format!(
-        "the undo record of a row of transaction {}, which is in flight, is not there: run `millpond check`",
-        stamp.txn
-    );
+    let message = format!("the undo record of a row of transaction {} is not there: run `millpond check`", stamp.txn);
     Error::Corruption(message.into())
 }
 

@@ -224,9 +224,18 @@ impl CommitTable {
         }
     }
 
-    /// The oldest id that has not ended, or whose commit is after `visible`; if there is none, the next to be given out.
-    /// Goes on where the last call ended, so it costs one load for each id that has ended since. Chunks of ids below it
-    /// leave the table. `visible` never falls from call to call.
+    /// Whether rows may have this transaction in their stamps, and so need its undo records: it is in flight or
+    /// committed. If it is not, its rows have been undone.
+    pub(crate) fn may_have_rows(&self, txn: TxnId) -> bool {
+        match self.with_chunk(txn, |chunk| chunk.map(|chunk| chunk.value(txn).load(Ordering::Acquire))) {
+            Some(value) => value != NO_ROWS,
+            None => !self.has_ended(txn),
+        }
+    }
+
+    /// The oldest id that has not ended, or whose commit is after `visible`; if there is none, the next to be given
+    /// out. Goes on where the last call ended, so it costs one load for each id that has ended since. Chunks of ids
+    /// below it leave the table. `visible` never falls from call to call.
     pub(crate) fn floor(&self, visible: Lsn) -> TxnId {
         let mut bounds = self.bounds.lock();
         let now = self.chunks.load();
@@ -282,6 +291,9 @@ mod tests {
         chunk.end(TxnId(10));
         chunk.end(TxnId(11));
         assert_eq!(table.last_visible(), Lsn(100), "no thread has seen the commit");
+        assert_eq!([9, 10, 11, 12].map(|txn| table.may_have_rows(TxnId(txn))), [false, true, false, true]);
+        assert_eq!([10, 11].map(|txn| table.is_visible_at(TxnId(txn), Lsn(499))), [false, false]);
+        assert_eq!([9, 10, 11, 12].map(|txn| table.is_visible_at(TxnId(txn), Lsn(500))), [true, true, false, false]);
         assert!(table.has_ended(TxnId(11)) && table.has_ended(TxnId(10)));
         assert_eq!(table.last_visible(), Lsn(500), "COMMIT-2");
         table.show(Lsn(400));
@@ -293,6 +305,10 @@ mod tests {
         let last = 3 * CHUNK_LEN;
         let table = table(CHUNK_LEN - 2, last);
         assert_eq!(table.floor(Lsn(u64::MAX)), TxnId(CHUNK_LEN - 2));
+        let first = table.chunk(TxnId(CHUNK_LEN - 2)).unwrap();
+        first.commit(TxnId(CHUNK_LEN - 2), Lsn(800));
+        assert_eq!(table.floor(Lsn(799)), TxnId(CHUNK_LEN - 2), "a snapshot does not see it");
+        assert_eq!(table.floor(Lsn(800)), TxnId(CHUNK_LEN - 1));
         for txn in (CHUNK_LEN - 2..last).filter(|txn| *txn != 2 * CHUNK_LEN + 7) {
             table.chunk(TxnId(txn)).unwrap().end(TxnId(txn));
         }

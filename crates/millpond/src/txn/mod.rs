@@ -5,8 +5,8 @@
 //!        to a committed transaction.
 //! TXN-2  The record that undoes a change is in the group of the change.
 //! TXN-3  Only the thread that has an undo page's slot appends to the page. The undo page is latched after leaves.
-//! TXN-4  An undo page is given back, or passed to another slot, when three things hold. No slot has it, no active
-//!        transaction has records there, and purge has gone through all of it.
+//! TXN-4  An undo page is given back, or passed to another slot, when three things hold. No slot has it. Each
+//!        transaction with records there has ended, and each live snapshot sees it. Purge has gone through all of it.
 //! TXN-5  A transaction of several groups has a header, a record that is in the log before its first change. The header
 //!        says that the transaction is active until it is committed or all its changes are undone. Once that last
 //!        header change is in the log, the transaction has ended.
@@ -16,8 +16,8 @@
 //! slot, and are purged.
 //!
 //! A transaction that fits one group is that group. A transaction of several groups [locks](locks) the rows that it has
-//! changed; readers meanwhile see [the rows before it](before). If it fails, or the process ends, it becomes a
-//! [`Loser`](slots::Loser), and its changes are undone.
+//! changed; readers meanwhile see [the rows before it](before), as readers of [snapshots] do. If it fails, or the
+//! process ends, it becomes a [`Loser`](slots::Loser), and its changes are undone.
 
 pub(crate) mod before;
 pub(crate) mod commit_table;

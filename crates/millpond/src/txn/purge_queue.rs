@@ -34,10 +34,11 @@ pub(super) struct PurgeQueue {
     /// Pages that were queued and are still needed.
     pages: HashMap<PageId, UndoPage, FixedState>,
     queue: VecDeque<PageId>,
-    /// Pages that this transaction keeps from purge. The keeper's tick queues them again.
-    later: VecDeque<(PageId, TxnId)>,
-    /// Pages that purge has gone through and that no slot has, by their last transaction: readers of a snapshot may need
-    /// them until each snapshot sees it.
+    /// Pages that a transaction keeps from purge, by that transaction: it is active, or a snapshot does not see it. The
+    /// keeper's tick queues them again once it is not in the way any more. [`TxnId::END`]: the next tick does.
+    later: BTreeSet<(TxnId, PageId)>,
+    /// Pages that purge has gone through and that no slot has, by their last transaction: readers of a snapshot may
+    /// need them until each snapshot sees it.
     retained: BTreeSet<(TxnId, PageId)>,
     /// Pages that are no longer needed.
     pub(super) unneeded: VecDeque<PageId>,
@@ -49,7 +50,7 @@ impl PurgeQueue {
         self.queue.len() + self.later.len()
     }
 
-    /// Number of pages that wait, without those that a transaction keeps from purge.
+    /// Number of pages that wait, without those that a transaction or a snapshot keeps from purge.
     pub(super) fn ready(&self) -> usize {
         self.queue.len()
     }
@@ -63,14 +64,14 @@ impl PurgeQueue {
         }
     }
 
-    /// Takes the next page to go through. If there is none, takes the page that was kept from purge for longest, if the
-    /// transaction in its way (the `oldest` one then) has ended.
+    /// Takes the next page to go through. If there is none, takes one that was kept from purge by a transaction before
+    /// `oldest`.
     pub(super) fn take_any(&mut self, oldest: impl FnOnce() -> TxnId) -> Option<(PageId, usize)> {
         if self.queue.is_empty()
-            && let Some(&(id, in_the_way)) = self.later.front()
+            && let Some(&(in_the_way, id)) = self.later.first()
             && in_the_way < oldest()
         {
-            self.later.pop_front();
+            self.later.pop_first();
             self.queue.push_back(id);
         }
         self.take()
@@ -93,14 +94,21 @@ impl PurgeQueue {
         match rest {
             Rest::Unread => self.queue.push_front(id),
             _ if was_queued => self.queue.push_back(id),
-            Rest::HeldBack(in_the_way) => self.later.push_back((id, in_the_way)),
+            Rest::HeldBack(in_the_way) => _ = self.later.insert((in_the_way, id)),
             Rest::Nothing => left_by.into_iter().for_each(|txn| self.leave(id, txn)),
         }
     }
 
-    /// Queues all pages that transactions kept from purge: they may be purgeable now.
-    pub(super) fn look_again(&mut self) {
-        self.queue.extend(self.later.drain(..).map(|(id, _)| id));
+    /// Queues the pages that transactions before `oldest` kept from purge, and those that were to wait for this tick. A
+    /// page behind a snapshot is not read again as long as the snapshot lives.
+    pub(super) fn look_again(&mut self, oldest: impl FnOnce() -> TxnId) {
+        if self.later.is_empty() {
+            return;
+        }
+        let mut still = self.later.split_off(&(oldest(), PageId(0)));
+        let at_tick = still.split_off(&(TxnId::END, PageId(0)));
+        let due = std::mem::replace(&mut self.later, still);
+        self.queue.extend(due.into_iter().chain(at_tick).map(|(_, id)| id));
     }
 
     /// Pages of transactions before `oldest` are no longer needed: no snapshot has to look behind their changes.
@@ -155,7 +163,7 @@ mod tests {
         assert_eq!(queue.take_any(|| TxnId(8)), Some((id, 3)), "the transaction in its way has ended");
         queue.put_back(id, 3, Rest::HeldBack(TxnId::END));
         assert_eq!(queue.take_any(|| TxnId(9)), None, "only the keeper's tick frees it");
-        queue.look_again();
+        queue.look_again(|| TxnId(9));
         assert_eq!(queue.take(), Some((id, 3)));
         queue.put_back(id, 5, Rest::Nothing);
         queue.reap(|| TxnId(9));

@@ -232,7 +232,7 @@ impl Transactions {
         let wakes = {
             let mut guard = self.directory.lock();
             let directory = &mut *guard;
-            directory.pages.look_again();
+            directory.pages.look_again(|| self.oldest());
             directory.losers.extend(directory.losers_later.drain(..));
             let is_idle = directory.pages.ready() == 0 && directory.cold.is_empty() && directory.losers.is_empty();
             directory.is_waiting && !is_idle
@@ -566,7 +566,8 @@ impl Slot<'_> {
             kept.undo = Vec::new();
         }
         directory.idle.push(kept);
-        let waiting = directory.pages.len();
+        // What a snapshot keeps is no debt: no writer can pay it.
+        let waiting = directory.pages.ready();
         let owed = directory.purge_debt.left(to_u64(self.marked_rows), to_u64(waiting), to_u64(most));
         let wakes = directory.is_waiting && directory.pages.ready() >= WAKE_AT;
         drop(directory);
