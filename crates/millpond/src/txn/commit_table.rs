@@ -78,15 +78,18 @@ impl Chunk {
     }
 }
 
-/// The chunks of the table, whose numbers ascend without a gap. The first id of the table may be in the middle of one.
+/// The chunks of the table, whose numbers ascend without a gap.
 struct Chunks {
+    /// The first id of this process. It may be in the middle of a chunk: the ids before it there have no values.
+    begin: TxnId,
+    /// The number of the first chunk.
     first: u64,
     chunks: Vec<Arc<Chunk>>,
 }
 
 impl Chunks {
     fn get(&self, txn: TxnId) -> Option<&Arc<Chunk>> {
-        let at = Chunk::number_of(txn).checked_sub(self.first)?;
+        let at = Chunk::number_of(txn).checked_sub(self.first).filter(|_| txn >= self.begin)?;
         self.chunks.get(to_usize(at))
     }
 }
@@ -113,7 +116,7 @@ pub(crate) struct CommitTable {
 impl Default for CommitTable {
     fn default() -> Self {
         CommitTable {
-            chunks: ArcSwap::from_pointee(Chunks { first: 0, chunks: Vec::new() }),
+            chunks: ArcSwap::from_pointee(Chunks { begin: TxnId(0), first: 0, chunks: Vec::new() }),
             bounds: Mutex::new(Rank::Commits, Bounds::default()),
             floor: AtomicU64::default(),
             last_visible: AtomicU64::default(),
@@ -128,7 +131,7 @@ impl CommitTable {
         let mut bounds = self.bounds.lock();
         bounds.next = first.0;
         self.floor.store(first.0, Ordering::Release);
-        self.chunks.store(Arc::new(Chunks { first: Chunk::number_of(first), chunks: Vec::new() }));
+        self.chunks.store(Arc::new(Chunks { begin: first, first: Chunk::number_of(first), chunks: Vec::new() }));
         self.last_visible.fetch_max(log_end.0, Ordering::Release);
     }
 
@@ -160,7 +163,7 @@ impl CommitTable {
         let mut chunks = now.chunks.clone();
         chunks.push(Arc::clone(&chunk));
         debug_assert_eq!(now.first + chunks.len() as u64 - 1, chunk.number());
-        self.chunks.store(Arc::new(Chunks { first: now.first, chunks }));
+        self.chunks.store(Arc::new(Chunks { chunks, ..**now }));
         chunk
     }
 
@@ -253,7 +256,7 @@ impl CommitTable {
         let gone = to_usize(gone).min(now.chunks.len());
         if gone > 0 {
             let chunks = now.chunks[gone..].to_vec();
-            self.chunks.store(Arc::new(Chunks { first: now.first + gone as u64, chunks }));
+            self.chunks.store(Arc::new(Chunks { first: now.first + gone as u64, chunks, ..**now }));
         }
         TxnId(floor)
     }
@@ -328,9 +331,14 @@ mod tests {
     #[test]
     fn losers_hold_the_floor_until_they_are_undone() {
         let table = table(9_000, 9_000);
-        for loser in [70, 5_000] {
+        // The last one has a number in the chunk of the first id of this process.
+        for loser in [70, 5_000, 8_500] {
             table.add_loser(TxnId(loser));
         }
+        let ended = [8_499, 8_500, 8_501, 8_999, 9_000].map(|txn| table.has_ended(TxnId(txn)));
+        assert_eq!(ended, [true, false, true, true, false]);
+        table.end_loser(TxnId(8_500));
+        assert!(table.has_ended(TxnId(8_500)), "at once");
         assert_eq!(table.floor(Lsn(u64::MAX)), TxnId(70));
         assert!(table.has_ended(TxnId(69)) && table.has_ended(TxnId(71)), "older ids than the open's have ended");
         assert!(!table.has_ended(TxnId(70)) && !table.has_ended(TxnId(5_000)));
