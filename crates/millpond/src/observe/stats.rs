@@ -322,6 +322,12 @@ declare_stats! {
         "Undo pages still to be purged: after an open all, later those with delete marks; without the current one."
         => to_u64(engine.txns.purge_pages());
     purged_rows: Counter, "rows", "Deleted rows that purge has removed." => count(&engine.txns.purged_rows);
+    snapshots: Gauge, "snapshots", "Live snapshots; clones of one count once." => engine.txns.snapshots.figures().0;
+    snapshot_age_us: Gauge, "us",
+        "How long the oldest live snapshot has lived; 0: there is none." => engine.txns.snapshots.figures().1 / 1000;
+    undo_pages_retained: Gauge, "pages",
+        "Undo pages that only snapshots need, or transactions that ended a moment ago."
+        => to_u64(engine.txns.retained_pages());
     batches_in_flight: Gauge, "batches",
         "Batches of several groups being written or undone; their rows are locked."
         => to_u64(engine.txns.locks.in_flight());

@@ -414,6 +414,7 @@ fn keeper(page: &mut Page, stats: &Stats) {
     page.row("trees being dropped", stats.trees_dropping);
     page.row("undo pages", format!("{}, {} to be purged", stats.undo_pages, stats.purge_pages));
     page.row("rows purged", stats.purged_rows);
+    page.row("snapshots", snapshots_text(stats));
     page.row("batches in flight", stats.batches_in_flight);
     page.row("batches undone", stats.rollbacks);
     page.row("pages given back", stats.tree_pages_freed);
@@ -446,6 +447,15 @@ fn process(page: &mut Page, stats: &Stats) {
     page.row("CPUs", format!("{} to run on, {:.2} granted", cpus.affinity, cpus.effective()));
     page.row("throttled", format!("{} of {} periods", cpus.throttled, cpus.periods));
     page.row("law violations", stats.law_violations);
+}
+
+/// Live snapshots, the age of the oldest, and what they keep.
+fn snapshots_text(stats: &Stats) -> String {
+    if stats.snapshots == 0 {
+        return "none".to_owned();
+    }
+    let age_s = stats.snapshot_age_us as f64 / 1e6;
+    format!("{}, the oldest of {age_s:.1} s; {} undo pages kept", stats.snapshots, stats.undo_pages_retained)
 }
 
 /// A limit, and the part of it that is taken.

@@ -39,7 +39,7 @@ pub(super) struct PurgeQueue {
     later: BTreeSet<(TxnId, PageId)>,
     /// Pages that purge has gone through and that no slot has, by their last transaction: readers of a snapshot may
     /// need them until each snapshot sees it.
-    retained: BTreeSet<(TxnId, PageId)>,
+    pub(super) retained: BTreeSet<(TxnId, PageId)>,
     /// Pages that are no longer needed.
     pub(super) unneeded: VecDeque<PageId>,
 }

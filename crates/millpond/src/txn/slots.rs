@@ -336,6 +336,11 @@ impl Transactions {
         self.directory.lock().pages.unneeded.push_back(id);
     }
 
+    /// Number of undo pages that purge has gone through and that snapshots may need.
+    pub(crate) fn retained_pages(&self) -> usize {
+        self.directory.lock().pages.retained.len()
+    }
+
     /// Number of undo pages that purge has to go through.
     pub(crate) fn purge_pages(&self) -> usize {
         self.directory.lock().pages.len()

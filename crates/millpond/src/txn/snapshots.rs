@@ -11,14 +11,22 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::commit_table::CommitTable;
+use crate::base::clock;
 use crate::base::ids::Lsn;
 use crate::base::sync::{Mutex, Rank};
 
 /// The live snapshots of a database.
 pub(crate) struct Snapshots {
     commits: Arc<CommitTable>,
-    /// By CommitTs: the number of handles.
-    live: Mutex<BTreeMap<Lsn, u64>>,
+    /// By CommitTs, ascending.
+    live: Mutex<BTreeMap<Lsn, Live>>,
+}
+
+/// The snapshots of one CommitTs.
+struct Live {
+    count: u64,
+    /// When the first of them was taken.
+    since_ns: u64,
 }
 
 impl Snapshots {
@@ -30,16 +38,16 @@ impl Snapshots {
     pub(crate) fn take(&self) -> Lsn {
         let mut live = self.live.lock();
         let at = self.commits.last_visible();
-        *live.entry(at).or_default() += 1;
+        live.entry(at).or_insert_with(|| Live { count: 0, since_ns: clock::now_ns() }).count += 1;
         at
     }
 
     /// Gives up a snapshot.
     pub(crate) fn release(&self, at: Lsn) {
         let mut live = self.live.lock();
-        if let Some(count) = live.get_mut(&at) {
-            *count -= 1;
-            if *count == 0 {
+        if let Some(of_moment) = live.get_mut(&at) {
+            of_moment.count -= 1;
+            if of_moment.count == 0 {
                 live.remove(&at);
             }
         }
@@ -52,5 +60,12 @@ impl Snapshots {
         let live = self.live.lock();
         let oldest = live.keys().next().filter(|_| !planted!("live_snapshot_passed"));
         oldest.map_or(visible, |oldest| visible.min(*oldest))
+    }
+
+    /// The number of live snapshots, and how long the oldest has lived, in ns; 0: there is none.
+    pub(crate) fn figures(&self) -> (u64, u64) {
+        let live = self.live.lock();
+        let oldest_ns = live.values().next().map_or(0, |oldest| clock::now_ns().saturating_sub(oldest.since_ns));
+        (live.values().map(|of_moment| of_moment.count).sum(), oldest_ns)
     }
 }

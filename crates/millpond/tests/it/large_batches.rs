@@ -587,3 +587,56 @@ fn batches_and_readers_on_real_threads() {
     db.close().expect("closed");
     assert!(sound(&disk).undo_pages < 80);
 }
+
+/// The process ends while a batch is in flight. Another writer has committed rows since that batch began, so their
+/// transactions have higher ids. While the next open still undoes the batch, readers see these rows as they were
+/// committed, and writers need not wait for them.
+#[test]
+fn rows_committed_beside_an_unfinished_batch_survive_a_crash() {
+    let rows = 1200;
+    let disk = SimulatedDisk::new();
+    run(1, || {
+        let db = open(&disk, small_options());
+        for (name, rows) in [("t", rows), ("u", 20)] {
+            let tree = db.create_tree(name).expect("created");
+            db.write(put_all(&tree, rows, 1)).expect("written");
+        }
+        settle(&db);
+        db.close().expect("closed");
+    });
+    let time = ServiceTime { read_ns: 30_000_000, write_ns: 100_000, sync_ns: 1_000_000 };
+    let disk = SimulatedDisk::with_image(disk.image(), time);
+    let (image, _) = run(2, || {
+        let db = open(&disk, reopen_options());
+        let [t, u] = ["t", "u"].map(|name| db.open_tree(name).expect("there"));
+        let batch = {
+            let (db, t) = (db.clone(), t.clone());
+            spawn("writer", move || db.write(put_all(&t, rows, 2))).expect("a thread")
+        };
+        sleep_ns(1_000_000_000);
+        for (generation, row) in [2, 3].into_iter().flat_map(|generation| (0..20).map(move |row| (generation, row))) {
+            u.put(key(row), value(row, generation)).expect("written");
+        }
+        assert_eq!(db.stats().batches_in_flight, 1);
+        let image = disk.image();
+        batch.join().expect("no panic").expect("written");
+        drop((t, u));
+        db.close().expect("closed");
+        image
+    });
+    let disk = SimulatedDisk::with_image(image, time);
+    run(3, || {
+        let db = open(&disk, reopen_options());
+        let [t, u] = ["t", "u"].map(|name| db.open_tree(name).expect("there"));
+        for row in 0..20 {
+            assert_eq!(u.get(key(row)).expect("read"), Some(value(row, 3)), "row {row}");
+        }
+        u.put(key(0), value(0, 4)).expect("written");
+        assert_eq!(db.stats().batches_in_flight, 1, "all of this while the batch is undone");
+        settle(&db);
+        assert_eq!(u.get(key(0)).expect("read"), Some(value(0, 4)));
+        assert!(t.scan(..).all(|row| row.expect("read").1.starts_with(&1u32.to_be_bytes())));
+        drop((t, u));
+        db.close().expect("closed");
+    });
+}
