@@ -30,7 +30,7 @@ struct Live {
 }
 
 impl Snapshots {
-    pub(super) fn new(commits: Arc<CommitTable>) -> Snapshots {
+    pub(crate) fn new(commits: Arc<CommitTable>) -> Snapshots {
         Snapshots { commits, live: Mutex::new(Rank::Snapshots, BTreeMap::new()) }
     }
 
@@ -56,10 +56,14 @@ impl Snapshots {
     /// The horizon (SNAP-1).
     pub(crate) fn horizon(&self) -> Lsn {
         // Before the list: a snapshot that is not in it yet is at or after this.
-        let visible = self.commits.last_visible();
+        let mut visible = self.commits.last_visible();
         let live = self.live.lock();
-        let oldest = live.keys().next().filter(|_| !planted!("live_snapshot_passed"));
-        oldest.map_or(visible, |oldest| visible.min(*oldest))
+        let oldest = live.keys().next().filter(|_| !planted!("live_snapshot_passed")).copied();
+        drop(live);
+        if planted!("horizon_behind_the_list") {
+            visible = self.commits.last_visible();
+        }
+        oldest.map_or(visible, |oldest| visible.min(oldest))
     }
 
     /// The number of live snapshots, and how long the oldest has lived, in ns; 0: there is none.
