@@ -115,7 +115,6 @@ impl Log {
         }
         let is_to_be_written = !state.leader_at_work && !was_half_full && self.is_half_full(&state);
         drop(state);
-        order.take().into_iter().for_each(|order| order(end));
         if is_to_be_written {
             self.flusher_bell.ring();
         }
@@ -131,6 +130,7 @@ impl Log {
                 self.counts.remove(start);
             }
         }
+        order.take().into_iter().for_each(|order| order(end));
         publishing.is_over = true;
         Ok(end)
     }
