@@ -170,8 +170,27 @@ fn add_machine(text: &mut String, figures: &RunFigures) {
 
 /// The last lines of a run: its longest gap, and the verdict.
 pub fn verdict_lines(figures: &RunFigures) -> String {
-    format!("{}\nverdict: {}\n", figures.sentence(), figures.judged.verdict_text())
+    format!("{}verdict: {}\n", wrapped(&figures.sentence()), figures.judged.verdict_text())
 }
+
+/// A line's parts, which end with a comma or a semicolon, in lines of at most 120 columns.
+fn wrapped(line: &str) -> String {
+    let (mut text, mut columns) = (String::new(), 0);
+    for part in line.split_inclusive(&[',', ';']) {
+        let len = part.chars().count();
+        if columns > 0 && columns + len > COLUMNS {
+            text.push_str("\n   ");
+            columns = 3;
+        }
+        text.push_str(part);
+        columns += len;
+    }
+    text.push('\n');
+    text
+}
+
+/// Columns of a line of text.
+const COLUMNS: usize = 120;
 
 /// The waits as text.
 fn waits_text(waits: &[Wait]) -> String {
@@ -416,6 +435,17 @@ Threads fairness:
         let text = calm_block(&beside);
         assert!(text.contains("\n    waited for (writers beside, too):    log_flush 6 x 0.50 ms, "), "{text}");
         assert!(text.contains("\n    law violations:                      2\n"), "{text}");
+    }
+
+    #[test]
+    fn sentences_of_a_disturbed_run_are_wrapped() {
+        let short = "verdict: calm";
+        assert_eq!(wrapped(short), format!("{short}\n"));
+        let part = "others took the CPU for 62.0 ms of it";
+        let long = format!("the longest gap was 62.0 ms; {part}, {part}, {part}, {part}");
+        let text = wrapped(&long);
+        assert_eq!(text, format!("the longest gap was 62.0 ms; {part}, {part},\n    {part}, {part}\n"));
+        assert!(text.lines().all(|line| line.chars().count() <= COLUMNS));
     }
 
     #[test]

@@ -117,8 +117,8 @@ fn append_gives_what_its_group_does_not_need_to_a_waiter() {
     run(4, || {
         let log = Setup::default().make(&SimulatedDisk::new());
         append_durably(&log, 1000);
-        let (held, other) = (log.reserve(6_000, 0).expect("room"), log.reserve(2_000, 0).expect("room"));
-        let waiter = waiter(&log, 4_000);
+        let (held, other) = (log.reserve(8_000, 0).expect("room"), log.reserve(4_000, 0).expect("room"));
+        let waiter = waiter(&log, 5_000);
         sleep_ns(5 * MS);
         let appended_ns = clock::now_ns();
         log.append(held, GroupKind::Pages, &[1; 100], |_| ()).expect("appended");

@@ -151,18 +151,23 @@ impl CommitTable {
         }
     }
 
-    /// The chunk of an id, which is the highest given out so far; added if the table does not have it. Callers hold the
-    /// mutex under which ids are given out.
+    /// The chunk of an id, which is the highest given out so far. Callers hold the mutex under which ids are given out.
     pub(super) fn chunk_to_use(&self, txn: TxnId) -> Arc<Chunk> {
+        self.chunk_numbered(Chunk::number_of(txn))
+    }
+
+    /// The chunk of this number, which the table has, or which comes behind its last one; made if the table does not
+    /// have it. Callers hold the same mutex.
+    pub(super) fn chunk_numbered(&self, number: u64) -> Arc<Chunk> {
         let _bounds = self.bounds.lock();
         let now = self.chunks.load();
-        if let Some(chunk) = now.get(txn) {
+        if let Some(chunk) = number.checked_sub(now.first).and_then(|at| now.chunks.get(to_usize(at))) {
             return Arc::clone(chunk);
         }
-        let chunk = Arc::new(Chunk::new(Chunk::number_of(txn)));
+        let chunk = Arc::new(Chunk::new(number));
         let mut chunks = now.chunks.clone();
         chunks.push(Arc::clone(&chunk));
-        debug_assert_eq!(now.first + chunks.len() as u64 - 1, chunk.number());
+        debug_assert_eq!(now.first + chunks.len() as u64 - 1, number);
         self.chunks.store(Arc::new(Chunks { chunks, ..**now }));
         chunk
     }

@@ -270,8 +270,7 @@ impl Judgement {
     /// What disturbed the run.
     fn causes(&self) -> &'static str {
         match (self.device_stopped_ms + self.cpu_stopped_ms > 0.0, self.cpu_taken_ms > 0.0) {
-            (true, true) => "the machine stood still, and others took the CPU; ",
-            (true, false) => "the machine stood still; ",
+            (true, _) => "the machine stood still; ",
             (false, true) => "others took the CPU; ",
             (false, false) => "",
         }
