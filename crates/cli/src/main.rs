@@ -1,5 +1,5 @@
 //! The `millpond` command: `bench`, `options`, `crashtest`, `check`, `info`, `dump`, `rebuild`, `probe`, `status`,
-//! `top`, `lab`.
+//! `top`, `lab`, `verify`.
 //!
 //! Standard output is data, standard error is talk. Exit codes: see [`exit`].
 
@@ -63,6 +63,8 @@ enum Command {
     Top(commands::top::TopArgs),
     /// Reproduces stalls known from InnoDB beside a default that avoids them, and checks the claims about them.
     Lab(commands::lab::LabArgs),
+    /// Compares what the engine returns under load with what it has to return.
+    Verify(commands::verify::VerifyArgs),
     /// Measures the device under a directory by itself.
     Probe(commands::probe::ProbeArgs),
     /// The child of `crashtest`.
@@ -114,6 +116,7 @@ fn run(command: Command, matches: &ArgMatches) -> Result<Answer, Failure> {
         Command::Status(args) => commands::status::run(&args),
         Command::Top(args) => commands::top::run(&args),
         Command::Probe(args) => commands::probe::run(&args),
+        Command::Verify(args) => commands::verify::run(&args),
         Command::Lab(args) => commands::lab::run(&args),
         Command::LabArm(args) => commands::lab::arm::run(&args),
         Command::CrashtestVictim(args) => commands::crashtest::victim::run(&args),

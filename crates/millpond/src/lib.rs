@@ -72,6 +72,7 @@ pub use api::snapshot::{RowsOf, Snapshot};
 pub use api::table::{Modify, Table};
 pub use api::tree::Tree;
 pub use base::error::{Action, Error, Failure, Result};
+pub use base::ids::CommitTs;
 pub use base::row_error::RowError;
 pub use btree::scan::{OwnedRow, RowRef};
 pub use bytesize::ByteSize;

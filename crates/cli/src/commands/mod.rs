@@ -11,3 +11,4 @@ pub(crate) mod probe;
 pub(crate) mod rebuild;
 pub(crate) mod status;
 pub(crate) mod top;
+pub(crate) mod verify;

@@ -20,6 +20,7 @@ fn made_short(words: &[&str]) -> Vec<String> {
         let before = short.last().map(String::as_str);
         short.push(match *word {
             _ if before == Some("--rounds") || before == Some("--time") => "1".to_owned(),
+            _ if before == Some("--reads") => "400".to_owned(),
             "--rate=80%" => "--rate=200".to_owned(),
             "DIR" => DATABASE.to_owned(),
             "SOCKET" => "millpond.sock".to_owned(),
@@ -41,6 +42,9 @@ fn assert_runs(dir: &Path, words: &[&str]) {
     let is_over_tables = args[0] == "bench" && !args.iter().any(|arg| arg.starts_with("--table-size"));
     if is_over_tables {
         args.push("--table-size=500".to_owned());
+    }
+    if args[0] == "verify" && !args.iter().any(|arg| arg.starts_with("--reads")) {
+        args.push("--reads=400".to_owned());
     }
     if args[0] == "bench" && !args.iter().any(|arg| arg.starts_with("--time")) {
         args.push("--time=1".to_owned());
@@ -90,10 +94,22 @@ fn every_example_in_help_runs() {
     let dir = directory();
     std::fs::write(dir.path().join("fast.toml"), "durability = \"none\"\n").expect("a file can be written");
     let mut seen = 0;
-    for command in ["bench", "options", "crashtest", "check", "info", "dump", "status", "top", "probe", "rebuild"] {
-        let help = out(&run(dir.path(), &[command, "--help"]));
+    for command in [
+        &["bench"][..],
+        &["options"],
+        &["crashtest"],
+        &["check"],
+        &["info"],
+        &["dump"],
+        &["status"],
+        &["top"],
+        &["probe"],
+        &["rebuild"],
+        &["verify", "snapshot"],
+    ] {
+        let help = out(&run(dir.path(), &[command, &["--help"]].concat()));
         let examples = examples(&help, "  ");
-        assert!(!examples.is_empty(), "{command}");
+        assert!(!examples.is_empty(), "{command:?}");
         for example in examples {
             seen += 1;
             assert_runs(dir.path(), &example);

@@ -19,6 +19,7 @@ mod options;
 mod sysbench;
 mod thread_limit;
 mod top;
+mod verify;
 
 /// A directory on the file system of the build, which is on a real device.
 fn directory() -> TempDir {

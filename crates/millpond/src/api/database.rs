@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use crate::background::threads::Threads;
 use crate::base::error::{Error, closed};
+use crate::base::ids::CommitTs;
 use crate::base::stall::Stall;
 use crate::base::sync::Mutex;
 use crate::base::waits::WaitSummary;
@@ -94,6 +95,9 @@ impl Db {
     /// Writes a batch, all of it or nothing. The batch's [`Durability`](crate::Durability), or else the database's,
     /// says when the batch is durable.
     ///
+    /// Returns the batch's [`CommitTs`]: a snapshot of it or a later one sees the batch. A batch that changed nothing
+    /// returns one from which on a snapshot sees what the batch saw.
+    ///
     /// May wait on `log_space`, `admission`, `free_frame`, `page_read`, `page_latch` and `lane`; on `file_growth` when
     /// it needs new pages; on `row_lock` for rows of a batch of several groups; on `metadata` while another thread
     /// creates, drops or truncates a tree, a table or an index; and, with nothing held, on `log_flush`.
@@ -112,7 +116,7 @@ impl Db {
     /// * [`Error::OtherProcess`]: this process is a fork of the one that opened the database.
     ///
     /// After any error but `DeviceFailed` and `ReadOnly` nothing has changed.
-    pub fn write(&self, batch: WriteBatch) -> Result<(), Error> {
+    pub fn write(&self, batch: WriteBatch) -> Result<CommitTs, Error> {
         let engine = self.here()?;
         let (mut ops, mut has_tables) = (Vec::with_capacity(batch.len()), false);
         for (place, op) in batch.ops() {
@@ -126,9 +130,9 @@ impl Db {
         let durability = batch.durability.unwrap_or_else(|| engine.in_force.durability());
         durability.validate().map_err(|mistake| Error::InvalidOptions(mistake.into()))?;
         if has_tables {
-            return write_rows(engine, &batch, durability);
+            return write_rows(engine, &batch, durability).map(|done| done.end.into());
         }
-        write(engine, &mut ops, durability).map(drop)
+        write(engine, &mut ops, durability).map(|done| done.end.into())
     }
 
     fn owns(&self, tree: &TreeState) -> bool {

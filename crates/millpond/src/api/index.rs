@@ -226,14 +226,15 @@ impl IndexRows {
     fn row_at(&mut self, at: At) -> Result<Option<RowRef<'_>>, Error> {
         while self.scan.advance(at)? {
             let IndexScan { index, entries, fields, key, .. } = &self.scan;
-            let (table, view) = (&index.table, entries.view());
-            let found = match table.state.rows.get(&table.engine, key, view) {
-                Ok(row) => Ok(row.filter(|row| index.state.definition.has_fields(key, row, fields))),
-                Err(error) => Err(error),
+            let (table, snapshot) = (&index.table, entries.snapshot());
+            let found = match snapshot {
+                Some(snapshot) => snapshot.unless_ended(table.state.rows.get(&table.engine, key, snapshot.view())),
+                None => table.state.rows.get(&table.engine, key, View::Newest),
             };
+            let found = found.map(|row| row.filter(|row| index.state.definition.has_fields(key, row, fields)));
             let row = match found {
                 // By now a writer may have deleted the row or changed its fields.
-                Ok(None) if view == View::Newest => continue,
+                Ok(None) if snapshot.is_none() => continue,
                 Ok(None) => {
                     self.scan.has_failed = true;
                     return Err(self.scan.index.is_of_another_row(&self.scan.fields, &self.scan.key));

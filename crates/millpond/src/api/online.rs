@@ -17,7 +17,7 @@ use crate::engine::{CheckpointGoal, Engine};
 use crate::io::batch::IoEngine;
 use crate::open::fixed_options::page_store_of;
 use crate::options::durability::Durability;
-use crate::options::mistakes::validate_recovery_time;
+use crate::options::mistakes::{validate_recovery_time, validate_snapshot_age};
 use crate::options::table::OptionInfo;
 use crate::options::{ClassicOptions, FRAMES_MIN, Options, PageStoreKind, bytes};
 use crate::pace::classic_flushing::AdaptiveFlushingMethod;
@@ -95,6 +95,7 @@ impl Db {
                 Some(capacity) => self.set_redo_capacity(capacity),
                 None => Ok(()),
             },
+            "max_snapshot_age" => self.set_max_snapshot_age(parse(Options::new())?.max_snapshot_age),
             "recovery_time_target" => self.set_recovery_time_target(parse(Options::new())?.recovery_time_target),
             _ => {
                 let mut kept = self.kept_options().lock();
@@ -159,6 +160,7 @@ impl Db {
             buffer_pool_size_max: Some(size(engine.frames_max)),
             redo_capacity: Some(ByteSize::b(switch.map_or(log, |switch| switch.to).capacity())),
             recovery_time_target: engine.recovery_time.target(),
+            max_snapshot_age: engine.txns.snapshots.max_age(),
             io_engine,
             classic: ClassicOptions {
                 doublewrite: Some(options.doublewrite_of(kind)),
@@ -180,6 +182,20 @@ impl Db {
         engine.check_open()?;
         target.map_or(Ok(()), validate_recovery_time).map_err(|mistake| Error::InvalidOptions(mistake.into()))?;
         engine.recovery_time.set(target);
+        Ok(())
+    }
+
+    /// Sets the age at which a snapshot ends: 1 s to a day. `None`: none ends by itself
+    /// ([`Options::max_snapshot_age`](crate::Options::max_snapshot_age)). Waits for nothing: snapshots that are older
+    /// end within a tenth of a second.
+    ///
+    /// # Errors
+    /// [`Error::InvalidOptions`]: too short or too long. [`Error::ReadOnly`] when the engine has stopped.
+    pub fn set_max_snapshot_age(&self, age: Option<Duration>) -> Result<(), Error> {
+        let engine = self.here()?;
+        engine.check_open()?;
+        age.map_or(Ok(()), validate_snapshot_age).map_err(|mistake| Error::InvalidOptions(mistake.into()))?;
+        engine.txns.snapshots.set_max_age(age);
         Ok(())
     }
 

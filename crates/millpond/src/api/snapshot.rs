@@ -10,6 +10,7 @@ use crate::api::table::Table;
 use crate::api::tree::Tree;
 use crate::base::clock;
 use crate::base::error::Error;
+use crate::base::ids::CommitTs;
 use crate::btree::scan::OwnedRow;
 use crate::engine::Engine;
 use crate::engine::tree_state::TreeState;
@@ -20,7 +21,8 @@ use crate::schema::key_range::KeyRange;
 /// All rows as they were at one moment: what was committed before it, and nothing that was committed later.
 ///
 /// Clones are of the same moment. As long as one of them lives, or a scan of it, the database keeps the versions that
-/// the snapshot sees: deleted rows and undo records take space until it is dropped. Writers never wait for it.
+/// the snapshot sees: deleted rows and undo records take space until it is dropped, or older than
+/// [`max_snapshot_age`](crate::Options::max_snapshot_age). Writers never wait for it.
 #[derive(Clone)]
 pub struct Snapshot {
     live: Arc<LiveSnapshot>,
@@ -71,32 +73,32 @@ impl Db {
 }
 
 impl Snapshot {
-    /// The snapshot's moment: the CommitTs of the last commit that it sees. Commits are numbered by their place in the
-    /// log.
-    pub fn commit_ts(&self) -> u64 {
-        self.live.at().0
+    /// The snapshot's moment. It sees every commit up to this one, and no later one.
+    pub fn commit_ts(&self) -> CommitTs {
+        self.live.at().into()
     }
 
     /// How long ago the snapshot was taken.
     pub fn age(&self) -> Duration {
-        Duration::from_nanos(clock::now_ns().saturating_sub(self.live.began_ns))
+        Duration::from_nanos(clock::now_ns().saturating_sub(self.live.began_ns()))
     }
 
     /// Reads the value of `key` at the snapshot's moment.
     ///
     /// # Errors
-    /// [`Error::SnapshotTooOld`]: the tree or table was created, loaded or truncated after the snapshot was taken.
-    /// Otherwise those of [`Tree::get`].
+    /// [`Error::SnapshotTooOld`]: the tree or table was created, loaded or truncated after the snapshot was taken, or
+    /// the snapshot is older than [`max_snapshot_age`](crate::Options::max_snapshot_age). Otherwise those of
+    /// [`Tree::get`].
     pub fn get<'t>(&self, of: impl Into<RowsOf<'t>>, key: impl AsRef<[u8]>) -> Result<Option<Vec<u8>>, Error> {
         let state = self.state_of(of.into())?;
-        state.get(&self.live.engine, key.as_ref(), self.live.view())
+        self.live.unless_ended(state.get(&self.live.engine, key.as_ref(), self.live.view()))
     }
 
     /// The rows in `range` at the snapshot's moment, ascending; [`rev`](Iterator::rev) makes it descending.
     ///
     /// # Errors
     /// [`Error::SnapshotTooOld`] as of [`get`](Self::get); [`Error::TreeNotFound`]: the tree is of another database.
-    /// Those of [`Tree::get`] come from the scan.
+    /// Those of [`get`](Self::get) come from the scan.
     pub fn scan<'t>(&self, of: impl Into<RowsOf<'t>>, range: impl KeyRange) -> Result<Scan, Error> {
         let state = self.state_of(of.into())?;
         Ok(Scan::new(&self.live.engine, state, Some(Arc::clone(&self.live)), Some(range.into_bounds())))

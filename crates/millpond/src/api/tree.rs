@@ -74,7 +74,8 @@ impl Tree {
 
     fn write_one(&self, key: &[u8], change: Change<&[u8]>) -> Result<bool, Error> {
         self.engine.home.check()?;
-        write(&self.engine, &mut [Op::new(&self.state, key, change)], self.engine.in_force.durability())
+        let done = write(&self.engine, &mut [Op::new(&self.state, key, change)], self.engine.in_force.durability())?;
+        Ok(done.was_there)
     }
 
     /// Adds `key`, which must not exist yet.

@@ -27,6 +27,36 @@ impl fmt::Display for Lsn {
     }
 }
 
+/// The place of a commit in the order of all commits. A snapshot sees every commit with its own CommitTs or an earlier
+/// one, and no later one. It is the LSN of the log behind the commit's group: ascending, with gaps, never reset.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct CommitTs(u64);
+
+impl From<Lsn> for CommitTs {
+    fn from(lsn: Lsn) -> Self {
+        CommitTs(lsn.0)
+    }
+}
+
+impl From<u64> for CommitTs {
+    /// The CommitTs of this number, as a caller stored it.
+    fn from(number: u64) -> Self {
+        CommitTs(number)
+    }
+}
+
+impl From<CommitTs> for u64 {
+    fn from(commit: CommitTs) -> Self {
+        commit.0
+    }
+}
+
+impl fmt::Display for CommitTs {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.0)
+    }
+}
+
 /// A space: one tree. Space 0 is the catalog, space 1 has the undo pages. Never reused.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct SpaceId(pub(crate) u32);

@@ -96,7 +96,7 @@ declare_stats! {
         let positions = log.positions();
         let (free, dirty) = pool.counts();
         let (slots_total, slots_free) = store.slot_counts();
-        let (copies, searches) = (store.copies(), pool.searches());
+        let (copies, searches, walks) = (store.copies(), pool.searches(), &engine.txns.snapshots.walks);
         let classic = engine.classic_flushing.as_ref();
         // The classic methods go by the oldest change in a frame. Changes in images without a sync do not count.
         let oldest_change = classic.and_then(|_| pool.oldest_change());
@@ -319,15 +319,24 @@ declare_stats! {
     undo_pages: Gauge, "pages",
         "Undo pages: in use, waiting for purge, or kept for reuse." => store.used_count(SpaceId::UNDO);
     purge_pages: Gauge, "pages",
-        "Undo pages still to be purged: after an open all, later those with delete marks; without the current one."
+        "Undo pages to be purged: after an open all, later those with delete marks; without those snapshots keep."
         => to_u64(engine.txns.purge_pages());
     purged_rows: Counter, "rows", "Deleted rows that purge has removed." => count(&engine.txns.purged_rows);
     snapshots: Gauge, "snapshots", "Live snapshots; clones of one count once." => engine.txns.snapshots.figures().0;
     snapshot_age_us: Gauge, "us",
         "How long the oldest live snapshot has lived; 0: there is none." => engine.txns.snapshots.figures().1 / 1000;
-    undo_pages_retained: Gauge, "pages",
-        "Undo pages that only snapshots need, or transactions that ended a moment ago."
-        => to_u64(engine.txns.retained_pages());
+    snapshot_old_rows: Counter, "rows",
+        "Rows read at a snapshot that were changed since it was taken." => count(&walks.rows);
+    snapshot_steps: Counter, "records",
+        "Undo records that were followed back from these rows." => count(&walks.steps);
+    snapshot_steps_max: Gauge, "records",
+        "The most undo records that were followed back from one row since the open." => count(&walks.most);
+    commit_table_bytes: Gauge, "bytes",
+        "Memory of the commit table: 32 KiB for 4,096 transactions, until each snapshot sees all of them or none."
+        => engine.txns.commits.bytes();
+    undo_bytes_retained: Gauge, "bytes",
+        "Undo pages that snapshots keep, or that the last transactions left a moment ago."
+        => to_u64(engine.txns.kept_pages() * store.page_size());
     batches_in_flight: Gauge, "batches",
         "Batches of several groups being written or undone; their rows are locked."
         => to_u64(engine.txns.locks.in_flight());

@@ -455,7 +455,10 @@ fn snapshots_text(stats: &Stats) -> String {
         return "none".to_owned();
     }
     let age_s = stats.snapshot_age_us as f64 / 1e6;
-    format!("{}, the oldest of {age_s:.1} s; {} undo pages kept", stats.snapshots, stats.undo_pages_retained)
+    let kept = bytes(stats.undo_bytes_retained);
+    let steps = stats.snapshot_steps as f64 / stats.snapshot_old_rows.max(1) as f64;
+    let most = stats.snapshot_steps_max;
+    format!("{}, the oldest of {age_s:.1} s; {kept} kept; {steps:.1} versions back, at most {most}", stats.snapshots)
 }
 
 /// A limit, and the part of it that is taken.

@@ -55,7 +55,7 @@ pub(super) fn assemble(
         drops: Mutex::new(Rank::Drops, VecDeque::new()),
         merge_wishes: Mutex::new(Rank::MergeWishes, VecDeque::new()),
         merges_parked: Mutex::new(Rank::MergesParked, VecDeque::new()),
-        txns: Transactions::default(),
+        txns: Transactions::new(options.max_snapshot_age),
         first_new_space: AtomicU32::new(u32::MAX),
         ddl: Turn::new(Rank::Ddl, ()),
         spaces: RwLock::new(()),

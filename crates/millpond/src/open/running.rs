@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 
 use crate::background::threads::Threads;
 use crate::base::error::Error;
-use crate::base::ids::SpaceId;
+use crate::base::ids::{Lsn, SpaceId};
 use crate::base::sync::{JoinHandle, Mutex};
 use crate::base::waits::WaitClass;
 use crate::engine::Engine;
@@ -83,10 +83,11 @@ impl Running {
     }
 
     /// Whether all ids that were given out have ended. So it is once no operation is under way, but for losers that are
-    /// not undone yet.
+    /// not undone yet. Snapshots that live on see nothing any more: all gates are closed.
     fn has_ended_all_transactions(&self) -> bool {
         let (txns, core) = (&self.engine.txns, &self.engine.core);
-        txns.locks.in_flight() > 0 || core.log.health().is_err() || txns.oldest() == core.store.txn_to_come()
+        let has_excuse = txns.locks.in_flight() > 0 || core.log.health().is_err();
+        has_excuse || txns.commits.floor(Lsn(u64::MAX)) == core.store.txn_to_come()
     }
 
     /// Ends the log, and releases the files: another process may open them. No thread of the engine is left.

@@ -50,6 +50,12 @@ pub(crate) fn validate_recovery_time(target: Duration) -> Result<(), String> {
     OptionInfo::find("recovery_time_target").and_then(|info| info.mistake(&options)).map_or(Ok(()), Err)
 }
 
+/// Refuses an age below 1 s or above a day.
+pub(crate) fn validate_snapshot_age(age: Duration) -> Result<(), String> {
+    let options = Options::new().max_snapshot_age(Some(age));
+    OptionInfo::find("max_snapshot_age").and_then(|info| info.mistake(&options)).map_or(Ok(()), Err)
+}
+
 /// Sizes whose limits are numbers of pages.
 fn mistakes_in_sizes(options: &Options, page_size: u64, mistakes: &mut Vec<String>) {
     let pool = options.buffer_pool_size;

@@ -97,6 +97,13 @@ declare_options! {
         TIME, range: "1s to 3600s, or none", changes: online,
         help: "Longest time of a recovery: the log is kept short enough, but may have 4 MiB";
 
+        /// A snapshot keeps deleted rows and undo records that it may read. One that is older than this ends: its reads
+        /// fail with [`Error::SnapshotTooOld`](crate::Error::SnapshotTooOld), and what it kept is freed. Exact to a
+        /// tenth of a second.
+        max_snapshot_age: Option<Duration> = None;
+        TIME, range: "1s to 86400s, or none", changes: online,
+        help: "Age at which a snapshot ends, so that it keeps no more old rows";
+
         /// The log reserves room for a pool of this size.
         buffer_pool_size_max: ByteSize, or "buffer_pool_size";
         SIZE, range: "buffer_pool_size to 2^24 pages", changes: open,

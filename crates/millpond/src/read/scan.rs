@@ -58,8 +58,13 @@ impl Scan {
     }
 
     /// What the scan sees.
-    pub(crate) fn view(&self) -> View {
+    fn view(&self) -> View {
         self.snapshot.as_ref().map_or(View::Newest, |snapshot| snapshot.view())
+    }
+
+    /// The snapshot whose rows the scan reads.
+    pub(crate) fn snapshot(&self) -> Option<&LiveSnapshot> {
+        self.snapshot.as_deref()
     }
 
     /// Fetches the rows of the next leaf.
@@ -107,7 +112,13 @@ impl Scan {
             if !own.rows.is_empty() || self.between.is_none() {
                 break;
             }
-            if let Err(error) = self.advance(at) {
+            let fetched = self.advance(at);
+            // Rows that were fetched earlier are right whatever happens to the snapshot.
+            let fetched = match &self.snapshot {
+                Some(snapshot) => snapshot.unless_ended(fetched),
+                None => fetched,
+            };
+            if let Err(error) = fetched {
                 self.between = None;
                 (self.front.rows, self.back.rows) = (Rows::default(), Rows::default());
                 return Err(error);

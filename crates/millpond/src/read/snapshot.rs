@@ -2,35 +2,53 @@
 
 use std::sync::Arc;
 
-use crate::base::clock;
+use crate::base::error::Error;
 use crate::base::ids::Lsn;
 use crate::engine::Engine;
+use crate::txn::snapshots::Live;
 use crate::txn::view::View;
 
 /// A live snapshot of a database.
 pub(crate) struct LiveSnapshot {
     pub(crate) engine: Arc<Engine>,
-    at: Lsn,
-    pub(crate) began_ns: u64,
+    live: Arc<Live>,
 }
 
 impl LiveSnapshot {
     /// Takes a snapshot of all that is visible.
     pub(crate) fn take(engine: &Arc<Engine>) -> LiveSnapshot {
-        LiveSnapshot { engine: Arc::clone(engine), at: engine.txns.snapshots.take(), began_ns: clock::now_ns() }
+        LiveSnapshot { engine: Arc::clone(engine), live: engine.txns.snapshots.take() }
     }
 
     pub(crate) fn at(&self) -> Lsn {
-        self.at
+        self.live.at
+    }
+
+    /// When the snapshot was taken.
+    pub(crate) fn began_ns(&self) -> u64 {
+        self.live.began_ns
     }
 
     pub(crate) fn view(&self) -> View {
-        View::At(self.at)
+        View::At(self.live.at)
+    }
+
+    /// What was read at the snapshot, or the error that the snapshot had ended before that (SNAP-2): then neither rows
+    /// nor errors of the read mean anything.
+    pub(crate) fn unless_ended<T>(&self, read: Result<T, Error>) -> Result<T, Error> {
+        if self.live.is_ended() { Err(self.too_old()) } else { read }
+    }
+
+    #[cold]
+    fn too_old(&self) -> Error {
+        let age = self.engine.txns.snapshots.max_age().unwrap_or_default();
+        let message = format!("a snapshot was older than max_snapshot_age, which is {age:?}: take a new one");
+        Error::SnapshotTooOld(message.into())
     }
 }
 
 impl Drop for LiveSnapshot {
     fn drop(&mut self) {
-        self.engine.txns.snapshots.release(self.at);
+        self.engine.txns.snapshots.release(&self.live);
     }
 }

@@ -1,5 +1,5 @@
 //! The running log: its state and its positions. Appends ([`append`](super::append)), credits
-//! ([`credits`](super::credits)) and group commit ([`flush`](super::flush)) work on it.
+//! ([`credits`](super::credits)) and group commit ([`group_commit`](super::group_commit)) work on it.
 //!
 //! One mutex stands where a lock-free ring may come. It covers the copy of a group into the buffer, and the callback
 //! that marks the group's pages dirty. So a thread that reads `next` under the mutex finds all pages of earlier groups

@@ -24,9 +24,9 @@ pub(crate) mod files;
 mod files_tests;
 #[cfg(test)]
 mod fixture_tests;
-pub(crate) mod flush;
 mod flush_by;
 pub(crate) mod group;
+pub(crate) mod group_commit;
 mod link_buffer;
 #[cfg(test)]
 mod link_buffer_tests;

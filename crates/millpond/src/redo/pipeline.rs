@@ -1,6 +1,6 @@
 //! The log pipeline, as in MySQL 8.0: one thread writes, one syncs, and one for each of the two wakes its waiters. By
-//! default the committing threads write and sync themselves ([`flush`](super::flush)). Here is what they share;
-//! [`pipeline_threads`](super::pipeline_threads) has their work.
+//! default the committing threads write and sync themselves ([`group_commit`](super::group_commit)). Here is what the
+//! threads share; [`pipeline_threads`](super::pipeline_threads) has their work.
 //!
 //! An appender gets its group's place under the log's mutex, copies the group into the [buffer](super::log_buffer)
 //! without it, and leaves a link in `recent_written`. The writer writes the log up to the first gap. A waiter spins for

@@ -64,20 +64,27 @@ pub(crate) fn before(
         }
         View::At(_) => {
             let (mut version, mut stamp) = (Cow::Borrowed(value), stamp);
-            loop {
+            for steps in 1.. {
                 match step(&version, stamp)? {
                     // Its records stay as long as a live snapshot does not see it.
                     None if txns.commits.may_have_rows(stamp.txn) => return Err(no_record(stamp)),
                     // It was undone since.
                     None => return Ok(None),
-                    Some(None) => return Ok(Some(None)),
+                    Some(None) => {
+                        txns.snapshots.walks.note(steps);
+                        return Ok(Some(None));
+                    }
                     Some(Some(older)) => version = Cow::Owned(older),
                 }
                 match Row::decode(&version).and_then(|row| row.stamp).filter(|stamp| txns.hides(view, stamp.txn)) {
                     Some(older) => stamp = older,
-                    None => return Ok(Some(before_of(&version))),
+                    None => {
+                        txns.snapshots.walks.note(steps);
+                        return Ok(Some(before_of(&version)));
+                    }
                 }
             }
+            Ok(None)
         }
     }
 }

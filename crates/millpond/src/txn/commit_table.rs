@@ -11,6 +11,10 @@
 //!           each live snapshot. A chunk of ids below the floor leaves the table: an id without a chunk, and below the
 //!           floor, has ended and is visible to all.
 //!
+//! COMMIT-4  Chunks whose ids have all ended may share one part of the table, which has their lowest and their highest
+//!           CommitTs: only if no live snapshot, and none to be taken, lies in [lowest, highest). Then each snapshot
+//!           sees all of these transactions, or none.
+//!
 //! Ids share chunks of 4,096 values. Neighbouring ids lie on different cache lines, since neighbours commit at the same
 //! time. A chunk begins with all of its ids in flight, so that an id is in flight from the moment at which it is given
 //! out. Readers take no mutex: they find a chunk through a list that is replaced as a whole (`ArcSwap`).
@@ -20,20 +24,24 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64 as Value, Ordering};
 
 use arc_swap::ArcSwap;
 
-use crate::base::aligned::to_usize;
+use super::primitives::AtomicU64;
+use crate::base::aligned::{to_u64, to_usize};
 use crate::base::ids::{Lsn, TxnId};
 use crate::base::sync::{Mutex, Rank};
 
 /// Values below the first CommitTs. The log begins behind them.
-const IN_FLIGHT: u64 = 0;
+pub(super) const IN_FLIGHT: u64 = 0;
+/// The transaction never had rows.
 const NO_ROWS: u64 = 1;
+/// The rows of the transaction are undone. A reader may still have a copy of one.
+const UNDONE: u64 = 2;
 
 /// Ids in a chunk.
-const CHUNK_LEN: u64 = 4096;
+pub(super) const CHUNK_LEN: u64 = 4096;
 
 /// Ids whose values share a cache line: those whose distance is [`CHUNK_LEN`] divided by this.
 const LINE_LEN: u64 = 8;
@@ -41,12 +49,12 @@ const LINE_LEN: u64 = 8;
 /// Values of 4,096 ids.
 pub(super) struct Chunk {
     number: u64,
-    values: Box<[AtomicU64]>,
+    values: Box<[Value]>,
 }
 
 impl Chunk {
-    fn new(number: u64) -> Chunk {
-        Chunk { number, values: (0..CHUNK_LEN).map(|_| AtomicU64::new(IN_FLIGHT)).collect() }
+    pub(super) fn new(number: u64) -> Chunk {
+        Chunk { number, values: (0..CHUNK_LEN).map(|_| Value::new(IN_FLIGHT)).collect() }
     }
 
     /// The number of the chunk of this id.
@@ -58,7 +66,7 @@ impl Chunk {
         self.number
     }
 
-    fn value(&self, txn: TxnId) -> &AtomicU64 {
+    pub(super) fn value(&self, txn: TxnId) -> &Value {
         debug_assert_eq!(Chunk::number_of(txn), self.number);
         let lines = CHUNK_LEN / LINE_LEN;
         let place = txn.0 % CHUNK_LEN;
@@ -71,27 +79,92 @@ impl Chunk {
         self.value(txn).store(end.0, Ordering::Release);
     }
 
-    /// The transaction leaves no rows: it changed nothing, or all its changes are undone. One that is committed stays
-    /// so.
+    /// The transaction changed nothing. One that is committed stays so.
     pub(super) fn end(&self, txn: TxnId) {
-        let _ = self.value(txn).compare_exchange(IN_FLIGHT, NO_ROWS, Ordering::Release, Ordering::Relaxed);
+        self.end_as(txn, NO_ROWS);
+    }
+
+    fn end_as(&self, txn: TxnId, how: u64) {
+        let _ = self.value(txn).compare_exchange(IN_FLIGHT, how, Ordering::Release, Ordering::Relaxed);
+    }
+
+    /// The lowest and the highest CommitTs, if all ids from `begin` on have ended, and none of them is undone.
+    fn range(&self, begin: TxnId) -> Option<(Lsn, Lsn)> {
+        let first = self.number * CHUNK_LEN;
+        let mut range = (Lsn(u64::MAX), Lsn::ZERO);
+        // From the last on: it is the last one given out.
+        for txn in (first.max(begin.0)..first + CHUNK_LEN).rev() {
+            match self.value(TxnId(txn)).load(Ordering::Acquire) {
+                IN_FLIGHT | UNDONE => return None,
+                NO_ROWS => {}
+                commit => range = (range.0.min(Lsn(commit)), range.1.max(Lsn(commit))),
+            }
+        }
+        Some(range)
     }
 }
 
-/// The chunks of the table, whose numbers ascend without a gap.
-struct Chunks {
+/// A part of the table.
+#[derive(Clone)]
+enum Part {
+    Chunk(Arc<Chunk>),
+    Ended(Ended),
+}
+
+/// Neighbouring chunks whose ids have all ended (COMMIT-4).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Ended {
+    /// Numbers of the first chunk, and of the one behind the last.
+    chunks: (u64, u64),
+    /// The lowest and the highest CommitTs.
+    range: (Lsn, Lsn),
+}
+
+impl Ended {
+    /// This one and the next as one.
+    fn with(self, next: Ended) -> Ended {
+        let range = (self.range.0.min(next.range.0), self.range.1.max(next.range.1));
+        Ended { chunks: (self.chunks.0, next.chunks.1), range }
+    }
+}
+
+impl Part {
+    /// Numbers of the part's first chunk, and of the one behind its last.
+    fn chunks(&self) -> (u64, u64) {
+        match self {
+            Part::Chunk(chunk) => (chunk.number, chunk.number + 1),
+            Part::Ended(ended) => ended.chunks,
+        }
+    }
+}
+
+/// The parts of the table, whose chunks ascend without a gap.
+#[derive(Clone)]
+struct Parts {
     /// The first id of this process. It may be in the middle of a chunk: the ids before it there have no values.
     begin: TxnId,
-    /// The number of the first chunk.
-    first: u64,
-    chunks: Vec<Arc<Chunk>>,
+    parts: Vec<Part>,
 }
 
-impl Chunks {
-    fn get(&self, txn: TxnId) -> Option<&Arc<Chunk>> {
-        let at = Chunk::number_of(txn).checked_sub(self.first).filter(|_| txn >= self.begin)?;
-        self.chunks.get(to_usize(at))
+impl Parts {
+    fn get(&self, txn: TxnId) -> Option<&Part> {
+        if txn < self.begin { None } else { self.of_chunk(Chunk::number_of(txn)) }
     }
+
+    fn of_chunk(&self, number: u64) -> Option<&Part> {
+        let at = self.parts.partition_point(|part| part.chunks().1 <= number);
+        self.parts.get(at).filter(|part| part.chunks().0 <= number)
+    }
+}
+
+/// What the table says of a transaction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    InFlight,
+    /// It has no rows, or no more.
+    NoRows,
+    /// A live snapshot sees it from this moment on. Mostly that is its CommitTs.
+    Committed(Lsn),
 }
 
 /// What changes the table's bounds has this.
@@ -106,7 +179,7 @@ struct Bounds {
 /// The commit table of a database.
 pub(crate) struct CommitTable {
     /// Replaced with `bounds` locked.
-    chunks: ArcSwap<Chunks>,
+    parts: ArcSwap<Parts>,
     bounds: Mutex<Bounds>,
     /// All ids below this one have ended. Written with `bounds` locked.
     floor: AtomicU64,
@@ -116,10 +189,10 @@ pub(crate) struct CommitTable {
 impl Default for CommitTable {
     fn default() -> Self {
         CommitTable {
-            chunks: ArcSwap::from_pointee(Chunks { begin: TxnId(0), first: 0, chunks: Vec::new() }),
+            parts: ArcSwap::from_pointee(Parts { begin: TxnId(0), parts: Vec::new() }),
             bounds: Mutex::new(Rank::Commits, Bounds::default()),
-            floor: AtomicU64::default(),
-            last_visible: AtomicU64::default(),
+            floor: AtomicU64::new(0),
+            last_visible: AtomicU64::new(0),
         }
     }
 }
@@ -127,11 +200,11 @@ impl Default for CommitTable {
 impl CommitTable {
     /// Begins the table at the first id that this process gives out; all before it have ended. The log ends at
     /// `log_end`. Called at open, before any transaction begins.
-    pub(super) fn open(&self, first: TxnId, log_end: Lsn) {
+    pub(crate) fn open(&self, first: TxnId, log_end: Lsn) {
         let mut bounds = self.bounds.lock();
         bounds.next = first.0;
         self.floor.store(first.0, Ordering::Release);
-        self.chunks.store(Arc::new(Chunks { begin: first, first: Chunk::number_of(first), chunks: Vec::new() }));
+        self.parts.store(Arc::new(Parts { begin: first, parts: Vec::new() }));
         self.last_visible.fetch_max(log_end.0, Ordering::Release);
     }
 
@@ -147,7 +220,7 @@ impl CommitTable {
         if !self.bounds.lock().losers.remove(&txn)
             && let Some(chunk) = self.chunk(txn)
         {
-            chunk.end(txn);
+            chunk.end_as(txn, UNDONE);
         }
     }
 
@@ -160,44 +233,62 @@ impl CommitTable {
     /// have it. Callers hold the same mutex.
     pub(super) fn chunk_numbered(&self, number: u64) -> Arc<Chunk> {
         let _bounds = self.bounds.lock();
-        let now = self.chunks.load();
-        if let Some(chunk) = number.checked_sub(now.first).and_then(|at| now.chunks.get(to_usize(at))) {
+        let now = self.parts.load();
+        if let Some(Part::Chunk(chunk)) = now.of_chunk(number) {
             return Arc::clone(chunk);
         }
+        debug_assert!(now.parts.last().is_none_or(|last| last.chunks().1 == number));
         let chunk = Arc::new(Chunk::new(number));
-        let mut chunks = now.chunks.clone();
-        chunks.push(Arc::clone(&chunk));
-        debug_assert_eq!(now.first + chunks.len() as u64 - 1, number);
-        self.chunks.store(Arc::new(Chunks { chunks, ..**now }));
+        let mut parts = Parts::clone(&now);
+        parts.parts.push(Part::Chunk(Arc::clone(&chunk)));
+        self.parts.store(Arc::new(parts));
         chunk
     }
 
-    /// The chunk of an id, if the table has it.
+    /// The chunk of an id, if the table has its values.
     pub(super) fn chunk(&self, txn: TxnId) -> Option<Arc<Chunk>> {
-        self.with_chunk(txn, |chunk| chunk.cloned())
+        match self.parts.load().get(txn) {
+            Some(Part::Chunk(chunk)) => Some(Arc::clone(chunk)),
+            Some(Part::Ended(_)) | None => None,
+        }
     }
 
-    fn with_chunk<R>(&self, txn: TxnId, look: impl FnOnce(Option<&Arc<Chunk>>) -> R) -> R {
-        look(self.chunks.load().get(txn))
+    /// The state of a transaction whose id is not below the floor.
+    fn state(&self, txn: TxnId) -> State {
+        match self.parts.load().get(txn) {
+            Some(Part::Chunk(chunk)) => match chunk.value(txn).load(Ordering::Acquire) {
+                IN_FLIGHT => State::InFlight,
+                NO_ROWS | UNDONE => State::NoRows,
+                commit => State::Committed(Lsn(commit)),
+            },
+            Some(Part::Ended(ended)) => State::Committed(ended.range.1),
+            None => {
+                // Below the table, or of a chunk that has left it: visible to all. Or not given out yet.
+                let bounds = self.bounds.lock();
+                match txn.0 < bounds.next && !bounds.losers.contains(&txn) {
+                    true => State::Committed(Lsn::ZERO),
+                    false => State::InFlight,
+                }
+            }
+        }
+    }
+
+    fn is_below_floor(&self, txn: TxnId) -> bool {
+        txn.0 < self.floor.load(Ordering::Acquire)
     }
 
     /// Whether a transaction has ended: committed, or without rows. One load for ids below the floor; else some 10 ns,
     /// without a mutex, but for ids from before the open while there are losers.
     pub(crate) fn has_ended(&self, txn: TxnId) -> bool {
-        if txn.0 < self.floor.load(Ordering::Acquire) {
+        if self.is_below_floor(txn) {
             return true;
         }
-        match self.with_chunk(txn, |chunk| chunk.map(|chunk| chunk.value(txn).load(Ordering::Acquire))) {
-            Some(IN_FLIGHT) => false,
-            Some(NO_ROWS) => true,
-            Some(commit) => {
-                self.show(Lsn(commit));
+        match self.state(txn) {
+            State::InFlight => false,
+            State::NoRows => true,
+            State::Committed(last) => {
+                self.show(last);
                 true
-            }
-            // Below the table, or of a chunk that has left it; or not given out yet.
-            None => {
-                let bounds = self.bounds.lock();
-                txn.0 < bounds.next && !bounds.losers.contains(&txn)
             }
         }
     }
@@ -218,27 +309,20 @@ impl CommitTable {
 
     /// Whether the snapshot with the CommitTs `at`, which is live, sees what a transaction wrote.
     pub(crate) fn is_visible_at(&self, txn: TxnId, at: Lsn) -> bool {
-        if txn.0 < self.floor.load(Ordering::Acquire) {
+        if self.is_below_floor(txn) {
             return true;
         }
-        match self.with_chunk(txn, |chunk| chunk.map(|chunk| chunk.value(txn).load(Ordering::Acquire))) {
-            // NO_ROWS: a row that was undone since the reader copied it.
-            Some(IN_FLIGHT | NO_ROWS) => false,
-            Some(commit) => commit <= at.0,
-            None => {
-                let bounds = self.bounds.lock();
-                txn.0 < bounds.next && !bounds.losers.contains(&txn)
-            }
+        match self.state(txn) {
+            // NoRows: a row that was undone since the reader copied it.
+            State::InFlight | State::NoRows => false,
+            State::Committed(last) => last <= at,
         }
     }
 
     /// Whether rows may have this transaction in their stamps, and so need its undo records: it is in flight or
     /// committed. If it is not, its rows have been undone.
     pub(crate) fn may_have_rows(&self, txn: TxnId) -> bool {
-        match self.with_chunk(txn, |chunk| chunk.map(|chunk| chunk.value(txn).load(Ordering::Acquire))) {
-            Some(value) => value != NO_ROWS,
-            None => !self.has_ended(txn),
-        }
+        !self.is_below_floor(txn) && self.state(txn) != State::NoRows
     }
 
     /// The oldest id that has not ended, or whose commit is after `visible`; if there is none, the next to be given
@@ -246,140 +330,68 @@ impl CommitTable {
     /// below it leave the table. `visible` never falls from call to call.
     pub(crate) fn floor(&self, visible: Lsn) -> TxnId {
         let mut bounds = self.bounds.lock();
-        let now = self.chunks.load();
-        while let Some(chunk) = now.get(TxnId(bounds.next))
-            && let value = chunk.value(TxnId(bounds.next)).load(Ordering::Acquire)
-            && value != IN_FLIGHT
-            && value <= visible.0.max(NO_ROWS)
-        {
-            bounds.next += 1;
+        let now = self.parts.load();
+        while let Some(part) = now.get(TxnId(bounds.next)) {
+            let (value, behind) = match part {
+                Part::Chunk(chunk) => (chunk.value(TxnId(bounds.next)).load(Ordering::Acquire), bounds.next + 1),
+                Part::Ended(ended) => (ended.range.1.0.max(NO_ROWS), ended.chunks.1 * CHUNK_LEN),
+            };
+            if value == IN_FLIGHT || value > visible.0.max(UNDONE) {
+                break;
+            }
+            bounds.next = behind;
         }
         let floor = bounds.losers.first().map_or(bounds.next, |loser| loser.0.min(bounds.next));
         // Before chunks leave: a reader that misses one looks at `bounds`.
         self.floor.store(floor, Ordering::Release);
-        let gone = Chunk::number_of(TxnId(bounds.next)).saturating_sub(now.first);
-        let gone = to_usize(gone).min(now.chunks.len());
+        let number = Chunk::number_of(TxnId(bounds.next));
+        let gone = now.parts.partition_point(|part| part.chunks().1 <= number);
         if gone > 0 {
-            let chunks = now.chunks[gone..].to_vec();
-            self.chunks.store(Arc::new(Chunks { first: now.first + gone as u64, chunks, ..**now }));
+            self.parts.store(Arc::new(Parts { begin: now.begin, parts: now.parts[gone..].to_vec() }));
         }
         TxnId(floor)
     }
-}
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// A table with these ids given out.
-    fn table(first: u64, last: u64) -> CommitTable {
-        let table = CommitTable::default();
-        table.open(TxnId(first), Lsn(100));
-        (Chunk::number_of(TxnId(first))..=Chunk::number_of(TxnId(last))).for_each(|number| {
-            table.chunk_to_use(TxnId(number * CHUNK_LEN));
-        });
-        table
-    }
-
-    #[test]
-    fn neighbours_have_values_of_their_own_on_different_lines() {
-        let chunk = Chunk::new(3);
-        let at = |place: u64| std::ptr::from_ref(chunk.value(TxnId(3 * CHUNK_LEN + place))).addr();
-        let places: BTreeSet<usize> = (0..CHUNK_LEN).map(at).collect();
-        assert_eq!(places.len() as u64, CHUNK_LEN);
-        assert!((1..CHUNK_LEN).all(|place| at(place).abs_diff(at(place - 1)) >= 64));
-    }
-
-    #[test]
-    fn transactions_end_once_and_commits_are_shown() {
-        let table = table(10, 20);
-        assert!(table.has_ended(TxnId(9)) && !table.has_ended(TxnId(10)) && !table.has_ended(TxnId(9_999)));
-        let chunk = table.chunk(TxnId(10)).unwrap();
-        chunk.commit(TxnId(10), Lsn(500));
-        chunk.end(TxnId(10));
-        chunk.end(TxnId(11));
-        assert_eq!(table.last_visible(), Lsn(100), "no thread has seen the commit");
-        assert_eq!([9, 10, 11, 12].map(|txn| table.may_have_rows(TxnId(txn))), [false, true, false, true]);
-        assert_eq!([10, 11].map(|txn| table.is_visible_at(TxnId(txn), Lsn(499))), [false, false]);
-        assert_eq!([9, 10, 11, 12].map(|txn| table.is_visible_at(TxnId(txn), Lsn(500))), [true, true, false, false]);
-        assert!(table.has_ended(TxnId(11)) && table.has_ended(TxnId(10)));
-        assert_eq!(table.last_visible(), Lsn(500), "COMMIT-2");
-        table.show(Lsn(400));
-        assert_eq!(table.last_visible(), Lsn(500));
-    }
-
-    #[test]
-    fn floor_is_the_oldest_in_flight_and_chunks_below_it_leave() {
-        let last = 3 * CHUNK_LEN;
-        let table = table(CHUNK_LEN - 2, last);
-        assert_eq!(table.floor(Lsn(u64::MAX)), TxnId(CHUNK_LEN - 2));
-        let first = table.chunk(TxnId(CHUNK_LEN - 2)).unwrap();
-        first.commit(TxnId(CHUNK_LEN - 2), Lsn(800));
-        assert_eq!(table.floor(Lsn(799)), TxnId(CHUNK_LEN - 2), "a snapshot does not see it");
-        assert_eq!(table.floor(Lsn(800)), TxnId(CHUNK_LEN - 1));
-        for txn in (CHUNK_LEN - 2..last).filter(|txn| *txn != 2 * CHUNK_LEN + 7) {
-            table.chunk(TxnId(txn)).unwrap().end(TxnId(txn));
-        }
-        assert_eq!(table.floor(Lsn(u64::MAX)), TxnId(2 * CHUNK_LEN + 7));
-        assert!(table.chunk(TxnId(2 * CHUNK_LEN - 1)).is_none() && table.chunk(TxnId(2 * CHUNK_LEN)).is_some());
-        assert!(table.has_ended(TxnId(CHUNK_LEN)) && !table.has_ended(TxnId(2 * CHUNK_LEN + 7)));
-        table.chunk(TxnId(2 * CHUNK_LEN + 7)).unwrap().commit(TxnId(2 * CHUNK_LEN + 7), Lsn(900));
-        assert_eq!(
-            (table.floor(Lsn(u64::MAX)), table.last_visible()),
-            (TxnId(last), Lsn(100)),
-            "the next to be given out"
-        );
-        assert_eq!(table.chunk_to_use(TxnId(last + CHUNK_LEN)).number(), 4);
-        assert!(table.chunk(TxnId(last + CHUNK_LEN)).is_some());
-    }
-
-    #[test]
-    fn losers_hold_the_floor_until_they_are_undone() {
-        let table = table(9_000, 9_000);
-        // The last one has a number in the chunk of the first id of this process.
-        for loser in [70, 5_000, 8_500] {
-            table.add_loser(TxnId(loser));
-        }
-        let ended = [8_499, 8_500, 8_501, 8_999, 9_000].map(|txn| table.has_ended(TxnId(txn)));
-        assert_eq!(ended, [true, false, true, true, false]);
-        table.end_loser(TxnId(8_500));
-        assert!(table.has_ended(TxnId(8_500)), "at once");
-        assert_eq!(table.floor(Lsn(u64::MAX)), TxnId(70));
-        assert!(table.has_ended(TxnId(69)) && table.has_ended(TxnId(71)), "older ids than the open's have ended");
-        assert!(!table.has_ended(TxnId(70)) && !table.has_ended(TxnId(5_000)));
-        table.end_loser(TxnId(70));
-        assert_eq!((table.floor(Lsn(u64::MAX)), table.has_ended(TxnId(70))), (TxnId(5_000), true));
-        table.end_loser(TxnId(5_000));
-        assert_eq!(table.floor(Lsn(u64::MAX)), TxnId(9_000));
-        table.end_loser(TxnId(9_000));
-        assert_eq!(table.floor(Lsn(u64::MAX)), TxnId(9_001), "one of this process");
-    }
-
-    /// Threads take ids, end them and ask for the floor, while others look at any id.
-    #[test]
-    fn floor_never_passes_a_transaction_that_is_in_flight() {
-        const EACH: u64 = 3 * CHUNK_LEN;
-        let table = table(1, 1);
-        let ids = std::sync::Mutex::new(1);
-        std::thread::scope(|scope| {
-            for _ in 0..2 {
-                scope.spawn(|| {
-                    for turn in 0..EACH {
-                        let (txn, chunk) = {
-                            let mut next = ids.lock().unwrap();
-                            let txn = TxnId(*next);
-                            *next += 1;
-                            (txn, table.chunk_to_use(txn))
-                        };
-                        assert_eq!((chunk.number(), table.has_ended(txn)), (Chunk::number_of(txn), false));
-                        assert!(turn % 7 != 0 || table.floor(Lsn(u64::MAX)) <= txn);
-                        chunk.commit(txn, Lsn(1_000 + txn.0));
-                        assert!(table.has_ended(txn) && table.last_visible() >= Lsn(1_000 + txn.0));
-                    }
-                });
+    /// Puts neighbouring chunks together whose ids have all ended (COMMIT-4): beside an old snapshot the table would
+    /// have eight bytes for each later transaction. `has_none_within` says whether no live snapshot, and none to be
+    /// taken, lies in a range, its end not included. Costs some microseconds for each chunk that stays alone.
+    pub(crate) fn put_together(&self, has_none_within: impl Fn((Lsn, Lsn)) -> bool) {
+        let _bounds = self.bounds.lock();
+        let now = self.parts.load();
+        let mut parts: Vec<Part> = Vec::new();
+        let mut shrinks = false;
+        for part in &now.parts {
+            let ended = match part {
+                Part::Ended(ended) => Some(*ended),
+                Part::Chunk(chunk) => {
+                    let range = chunk.range(now.begin).filter(|range| has_none_within(*range));
+                    range.map(|range| Ended { chunks: part.chunks(), range })
+                }
+            };
+            shrinks |= ended.is_some() && matches!(part, Part::Chunk(_));
+            match (parts.last_mut(), ended) {
+                (Some(Part::Ended(last)), Some(next)) if has_none_within(last.with(next).range) => {
+                    *last = last.with(next);
+                    shrinks = true;
+                }
+                (_, Some(ended)) => parts.push(Part::Ended(ended)),
+                (_, None) => parts.push(part.clone()),
             }
-        });
-        assert_eq!(table.floor(Lsn(u64::MAX)), TxnId(2 * EACH + 1));
-        assert_eq!(table.last_visible(), Lsn(1_000 + 2 * EACH));
+        }
+        if shrinks {
+            self.parts.store(Arc::new(Parts { begin: now.begin, parts }));
+        }
+    }
+
+    /// Bytes of the table.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.len().0 * CHUNK_LEN * size_of::<u64>() as u64
+    }
+
+    /// Number of chunks with values, and of other parts.
+    pub(super) fn len(&self) -> (u64, u64) {
+        let now = self.parts.load();
+        let chunks = now.parts.iter().filter(|part| matches!(part, Part::Chunk(_))).count();
+        (to_u64(chunks), to_u64(now.parts.len() - chunks))
     }
 }

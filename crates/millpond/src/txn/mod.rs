@@ -21,8 +21,11 @@
 
 pub(crate) mod before;
 pub(crate) mod commit_table;
+#[cfg(test)]
+mod commit_table_tests;
 pub(crate) mod header;
 pub(crate) mod locks;
+mod primitives;
 pub(crate) mod purge_queue;
 pub(crate) mod record;
 pub(crate) mod slots;

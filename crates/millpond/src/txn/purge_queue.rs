@@ -34,9 +34,12 @@ pub(super) struct PurgeQueue {
     /// Pages that were queued and are still needed.
     pages: HashMap<PageId, UndoPage, FixedState>,
     queue: VecDeque<PageId>,
-    /// Pages that a transaction keeps from purge, by that transaction: it is active, or a snapshot does not see it. The
-    /// keeper's tick queues them again once it is not in the way any more. [`TxnId::END`]: the next tick does.
+    /// Pages that a transaction keeps from purge, by that transaction. The keeper's tick queues them again once it is
+    /// not in the way any more. [`TxnId::END`]: the next tick does.
     later: BTreeSet<(TxnId, PageId)>,
+    /// Pages that a snapshot keeps from purge, by the transaction that the snapshot does not see. The same tick queues
+    /// them again once it does.
+    pinned: BTreeSet<(TxnId, PageId)>,
     /// Pages that purge has gone through and that no slot has, by their last transaction: readers of a snapshot may
     /// need them until each snapshot sees it.
     pub(super) retained: BTreeSet<(TxnId, PageId)>,
@@ -45,9 +48,14 @@ pub(super) struct PurgeQueue {
 }
 
 impl PurgeQueue {
-    /// Number of pages that wait.
+    /// Number of pages that wait, without those that snapshots keep from purge.
     pub(super) fn len(&self) -> usize {
         self.queue.len() + self.later.len()
+    }
+
+    /// Number of pages that snapshots keep, from purge or for their readers.
+    pub(super) fn kept(&self) -> usize {
+        self.pinned.len() + self.retained.len()
     }
 
     /// Number of pages that wait, without those that a transaction or a snapshot keeps from purge.
@@ -100,15 +108,21 @@ impl PurgeQueue {
     }
 
     /// Queues the pages that transactions before `oldest` kept from purge, and those that were to wait for this tick. A
-    /// page behind a snapshot is not read again as long as the snapshot lives.
-    pub(super) fn look_again(&mut self, oldest: impl FnOnce() -> TxnId) {
-        if self.later.is_empty() {
+    /// page behind a snapshot is not read again as long as the snapshot lives: its transaction has ended, and is not
+    /// before `oldest`.
+    pub(super) fn look_again(&mut self, oldest: impl FnOnce() -> TxnId, has_ended: impl Fn(TxnId) -> bool) {
+        if self.later.is_empty() && self.pinned.is_empty() {
             return;
         }
-        let mut still = self.later.split_off(&(oldest(), PageId(0)));
+        let from = (oldest(), PageId(0));
+        let (mut still, pinned) = (self.later.split_off(&from), self.pinned.split_off(&from));
         let at_tick = still.split_off(&(TxnId::END, PageId(0)));
-        let due = std::mem::replace(&mut self.later, still);
-        self.queue.extend(due.into_iter().chain(at_tick).map(|(_, id)| id));
+        let due = [std::mem::replace(&mut self.pinned, pinned), std::mem::take(&mut self.later), at_tick];
+        self.queue.extend(due.into_iter().flatten().map(|(_, id)| id));
+        for page in still {
+            let by = if has_ended(page.0) { &mut self.pinned } else { &mut self.later };
+            by.insert(page);
+        }
     }
 
     /// Pages of transactions before `oldest` are no longer needed: no snapshot has to look behind their changes.
@@ -163,12 +177,31 @@ mod tests {
         assert_eq!(queue.take_any(|| TxnId(8)), Some((id, 3)), "the transaction in its way has ended");
         queue.put_back(id, 3, Rest::HeldBack(TxnId::END));
         assert_eq!(queue.take_any(|| TxnId(9)), None, "only the keeper's tick frees it");
-        queue.look_again(|| TxnId(9));
+        queue.look_again(|| TxnId(9), |_| false);
         assert_eq!(queue.take(), Some((id, 3)));
         queue.put_back(id, 5, Rest::Nothing);
         queue.reap(|| TxnId(9));
         assert_eq!((queue.len(), queue.unneeded.front()), (0, None), "a snapshot may still need it");
         queue.reap(|| TxnId(10));
         assert_eq!(queue.unneeded.front(), Some(&id));
+    }
+
+    #[test]
+    fn page_behind_a_snapshot_is_no_debt_and_waits_for_the_snapshot() {
+        let ids = [1, 2].map(|number| PageId::new(SpaceId::UNDO, number));
+        let mut queue = PurgeQueue::default();
+        for id in ids {
+            queue.enqueue(id);
+            assert!(queue.take().is_some());
+        }
+        queue.put_back(ids[0], 0, Rest::HeldBack(TxnId(7)));
+        queue.put_back(ids[1], 0, Rest::HeldBack(TxnId(8)));
+        queue.look_again(|| TxnId(7), |txn| txn == TxnId(7));
+        assert_eq!((queue.len(), queue.kept(), queue.ready()), (1, 1, 0), "one behind a writer, one behind a snapshot");
+        queue.look_again(|| TxnId(7), |_| true);
+        assert_eq!((queue.len(), queue.kept(), queue.ready()), (0, 2, 0));
+        assert_eq!(queue.take_any(|| TxnId(8)), None);
+        queue.look_again(|| TxnId(8), |_| true);
+        assert_eq!((queue.take(), queue.kept()), (Some((ids[0], 0)), 1));
     }
 }

@@ -7,6 +7,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use smallvec::SmallVec;
 
@@ -74,14 +75,17 @@ pub(crate) struct Transactions {
     pub(crate) rollbacks: AtomicU64,
 }
 
-impl Default for Transactions {
-    fn default() -> Self {
+impl Transactions {
+    /// No transaction yet; snapshots older than `max_snapshot_age` end.
+    pub(crate) fn new(max_snapshot_age: Option<Duration>) -> Transactions {
         let commits = Arc::new(CommitTable::default());
+        let snapshots = Snapshots::new(Arc::clone(&commits));
+        snapshots.set_max_age(max_snapshot_age);
         Transactions {
             directory: Mutex::new(Rank::Transactions, Directory::default()),
             work: Condvar::default(),
             locks: Locks::new(Arc::clone(&commits)),
-            snapshots: Snapshots::new(Arc::clone(&commits)),
+            snapshots,
             commits,
             purged_rows: AtomicU64::default(),
             rollbacks: AtomicU64::default(),
@@ -227,12 +231,14 @@ impl Transactions {
         self.directory.lock().losers_later.push(loser);
     }
 
-    /// Queues pages and losers again that were put off, and wakes purge if it has work. Called by the keeper.
+    /// Looks at snapshots, queues pages and losers again that were put off, and wakes purge if it has work. For the
+    /// keeper.
     pub(crate) fn wake_purge(&self) {
+        self.snapshots.tick();
         let wakes = {
             let mut guard = self.directory.lock();
             let directory = &mut *guard;
-            directory.pages.look_again(|| self.oldest());
+            directory.pages.look_again(|| self.oldest(), |txn| self.commits.has_ended(txn));
             // So that no writer has to make it.
             if let Some(chunk) = &directory.chunk {
                 self.commits.chunk_numbered(chunk.number() + 1);
@@ -340,9 +346,9 @@ impl Transactions {
         self.directory.lock().pages.unneeded.push_back(id);
     }
 
-    /// Number of undo pages that purge has gone through and that snapshots may need.
-    pub(crate) fn retained_pages(&self) -> usize {
-        self.directory.lock().pages.retained.len()
+    /// Number of undo pages that snapshots keep.
+    pub(crate) fn kept_pages(&self) -> usize {
+        self.directory.lock().pages.kept()
     }
 
     /// Number of undo pages that purge has to go through.
@@ -576,7 +582,7 @@ impl Slot<'_> {
         }
         directory.idle.push(kept);
         // What a snapshot keeps is no debt: no writer can pay it.
-        let waiting = directory.pages.ready();
+        let waiting = directory.pages.len();
         let owed = directory.purge_debt.left(to_u64(self.marked_rows), to_u64(waiting), to_u64(most));
         let wakes = directory.is_waiting && directory.pages.ready() >= WAKE_AT;
         drop(directory);

@@ -39,14 +39,13 @@ use crate::write::parts::write_in_parts;
 use crate::write::sizes::check_sizes;
 
 /// Writes `ops` and waits for the log as `durability` demands. May wait on `log_space`, `free_frame`, `page_read`,
-/// `row_lock`, for its part of purge on `metadata`, and at the end, with nothing held, on `log_flush`. Returns whether
-/// the batch's first key (in sorted order) existed before.
-pub(crate) fn write(engine: &Engine, ops: &mut [Op<'_>], durability: Durability) -> Result<bool, Error> {
+/// `row_lock`, for its part of purge on `metadata`, and at the end, with nothing held, on `log_flush`.
+pub(crate) fn write(engine: &Engine, ops: &mut [Op<'_>], durability: Durability) -> Result<Done, Error> {
     engine.check_changeable()?;
     let _paying = engine.begin_write();
     let done = apply(engine, ops)?;
     wait_durable(engine, done.end, durability)?;
-    Ok(done.was_there)
+    Ok(done)
 }
 
 /// Writes `ops` without the wait for the log.

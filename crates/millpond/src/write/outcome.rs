@@ -13,10 +13,10 @@ use crate::engine::tree_state::TreeState;
 
 /// The result of a written group, or of a written batch.
 pub(crate) struct Done {
-    /// LSN after all changes that the group or batch made or saw.
+    /// LSN after all changes that the group or batch made or saw: its CommitTs, if it changed something.
     pub(crate) end: Lsn,
-    /// Whether the first key existed before.
-    pub(super) was_there: bool,
+    /// Whether the first key, in the order of the batch, existed before.
+    pub(crate) was_there: bool,
     /// Number of the first ops that were written.
     pub(super) ops: usize,
 }

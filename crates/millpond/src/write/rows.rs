@@ -173,7 +173,7 @@ impl<'a> Wanted<'a> {
 }
 
 /// Writes a batch that changes rows of tables, and waits for the log as `durability` demands.
-pub(crate) fn write_rows(engine: &Engine, batch: &WriteBatch, durability: Durability) -> Result<(), Error> {
+pub(crate) fn write_rows(engine: &Engine, batch: &WriteBatch, durability: Durability) -> Result<Done, Error> {
     let wanted = Wanted::of(batch);
     engine.check_changeable()?;
     let _paying = engine.begin_write();
@@ -190,5 +190,6 @@ pub(crate) fn write_rows(engine: &Engine, batch: &WriteBatch, durability: Durabi
             None => wanted.lock_and_write(engine)?,
         }
     };
-    wait_durable(engine, done.end, durability)
+    wait_durable(engine, done.end, durability)?;
+    Ok(done)
 }

@@ -109,7 +109,7 @@ fn threads_that_read_modify_write_lose_no_update() {
                         let mut batch = WriteBatch::new();
                         batch.expect(&tree, key, Some(&old)).put(&tree, key, new.to_le_bytes());
                         match db.write(batch) {
-                            Ok(()) => break,
+                            Ok(_) => break,
                             Err(Error::Conflict(_)) => {}
                             Err(other) => panic!("{other}"),
                         }

@@ -8,6 +8,7 @@ use millpond::inspect::{CheckOptions, check_on};
 use millpond::simulation::{Image, SimulatedDisk, run, sleep_ns, spawn};
 use millpond::{ByteSize, Db, Durability, Error, Tree, WriteBatch};
 
+use crate::crash_matrix::seeds;
 use crate::support::{SLOW, contents, disk_of, open, reopen_options, small_options};
 
 fn key(number: u32) -> [u8; 4] {
@@ -169,7 +170,7 @@ fn a_rebuild_undoes_no_batch_that_was_committed() {
 #[test]
 fn readers_and_undo_pages_that_are_used_again() {
     const ROWS: u32 = 200;
-    for seed in 0..3 {
+    for seed in 0..seeds(2, 6) {
         let disk = SimulatedDisk::with_image(BTreeMap::new(), SLOW);
         run(seed, || {
             let db = open(&disk, small_options().durability(Durability::None));

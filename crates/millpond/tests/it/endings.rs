@@ -16,7 +16,7 @@ const ROWS: u32 = 2_000;
 fn put(db: &Db, tree: &Tree, row: u32, durability: Durability) -> Result<(), Error> {
     let mut batch = WriteBatch::new();
     batch.put(tree, row.to_be_bytes(), [7; 900]).durability(durability);
-    db.write(batch)
+    db.write(batch).map(drop)
 }
 
 /// Writes rows while writes of `file` are refused, until the engine has stopped; then closes. Returns the number of

@@ -10,6 +10,7 @@ use millpond::lab::{Device, Files};
 use millpond::simulation::{Image, ServiceTime, SimulatedDisk, run, sleep_ns, spawn};
 use millpond::{Db, Durability, Tree, WriteBatch};
 
+use crate::crash_matrix::stride;
 use crate::support::{IN_PLACE, SMALL, Shape, THREADED, TWICE, disk_of, recover_shaped};
 
 /// Writes and syncs of the data file.
@@ -147,7 +148,8 @@ fn a_data_sync_that_fails_is_not_forgotten_by_the_next_one() {
         (EmptyFreeListAlgorithm::Handoff, SMALL),
     ] {
         let shape = Shape { empty, ..shape };
-        for (fails, away_ns) in (10..200).step_by(6).flat_map(|fails| [(fails, 1_000_000), (fails, 20_000_000)]) {
+        for (fails, away_ns) in (10..200).step_by(stride(9)).flat_map(|fails| [(fails, 1_000_000), (fails, 20_000_000)])
+        {
             let time = ServiceTime { read_ns: 60_000, write_ns: 40_000, sync_ns: 300_000 };
             let disk = SimulatedDisk::with_image(Image::new(), time);
             let files = Failing { disk: disk.clone(), fails, away_ns, fate: Arc::default() };

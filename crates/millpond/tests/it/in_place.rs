@@ -92,7 +92,7 @@ fn torn(doublewrite: Doublewrite) -> [usize; 3] {
     assert_eq!(pages > 100, doublewrite != Doublewrite::Off, "{pages} copies");
     let history = disk.history();
     let mut came_to = [0; 3];
-    for boundary in (0..history.boundaries()).step_by(crate::crash_matrix::stride(19)) {
+    for boundary in (0..history.boundaries()).step_by(crate::crash_matrix::stride(31)) {
         let image = history.crash_image(boundary, Unsynced::Torn(7));
         let opened = run(5, || {
             let db = Db::open_on(Arc::new(disk_of(image.clone())), shape.reopen_options())?;
@@ -151,7 +151,7 @@ fn what_a_failed_write_leaves_over_an_image_is_put_back() {
                 (0..200).try_for_each(|row| {
                     let mut batch = WriteBatch::new();
                     batch.put(&tree, scattered(row), [value; 900]).durability(Durability::None);
-                    db.write(batch)
+                    db.write(batch).map(drop)
                 })
             };
             write(1).expect("written");
@@ -164,7 +164,7 @@ fn what_a_failed_write_leaves_over_an_image_is_put_back() {
             begun
         });
         let history = disk.history();
-        for boundary in (begun..=history.boundaries()).step_by(stride(9)).take(30) {
+        for boundary in (begun..=history.boundaries()).step_by(stride(14)).take(30) {
             for unsynced in [Unsynced::None, Unsynced::All] {
                 let found = recover_shaped(&disk_of(history.crash_image(boundary, unsynced)), several);
                 let found = found.unwrap_or_else(|problem| unreachable!("call {call}, {boundary}: {problem}"));

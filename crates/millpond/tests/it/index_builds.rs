@@ -126,7 +126,7 @@ fn writer(db: &Db, id: u32, seed: u64, is_over: &AtomicBool) -> u32 {
             _ => _ = batch.put(&table, &keys[0], &new),
         }
         match db.write(batch) {
-            Ok(()) => changes += 1,
+            Ok(_) => changes += 1,
             Err(Error::Conflict(_)) => {}
             Err(error) => unreachable!("seed {seed}: {error}"),
         }
@@ -278,7 +278,7 @@ fn builds_see_concurrent_large_batches_whole_or_not_at_all() {
                         batch.expect(&other, b"none", Some(b"row"));
                     }
                     match other_db.write(batch) {
-                        Ok(()) => {}
+                        Ok(_) => {}
                         Err(Error::Conflict(_)) => failed += 1,
                         Err(error) => unreachable!("{error}"),
                     }

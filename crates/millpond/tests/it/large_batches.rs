@@ -294,7 +294,7 @@ fn batches_over_the_same_rows_come_one_after_the_other() {
                         let found = other.get(key(busy)).expect("read");
                         batch.expect(&other, key(busy), found.as_deref());
                         match db.write(batch) {
-                            Ok(()) | Err(Error::Conflict(_)) => {}
+                            Ok(_) | Err(Error::Conflict(_)) => {}
                             Err(other) => unreachable!("{other}"),
                         }
                     }
@@ -526,7 +526,7 @@ fn trees_are_dropped_and_the_database_closed_beside_batches() {
                                 batch.insert(&trees[1], key(70), b"there already");
                             }
                             match db.write(batch) {
-                                Ok(()) | Err(Error::KeyExists(_) | Error::TreeNotFound(_) | Error::Closed(_)) => {}
+                                Ok(_) | Err(Error::KeyExists(_) | Error::TreeNotFound(_) | Error::Closed(_)) => {}
                                 Err(other) => unreachable!("client {id}: {other}"),
                             }
                         }

@@ -127,7 +127,7 @@ fn large_batches_over_tables_and_trees_do_not_wait_in_a_circle() {
                                 }
                             }
                             match db.write(batch) {
-                                Ok(()) => {}
+                                Ok(_) => {}
                                 Err(Error::KeyExists(_)) => refused += 1,
                                 Err(error) => unreachable!("{error}"),
                             }

@@ -413,7 +413,11 @@ fn what_goes(seen: &Seen) {
                 settle(db);
             });
             // The busy keeper comes to the dropped tree's pages later.
+            let snapshot = db.snapshot().expect("open");
             (1_500..2_000).for_each(|row| put_loosely(db, &tree, &scattered(row), b"changed"));
+            assert!(snapshot.get(&tree, scattered(1_500)).expect("read").is_some());
+            seen.look(db);
+            drop(snapshot);
             let cleaner = {
                 let db = db.clone();
                 spawn("cleaner", move || db.checkpoint().expect("done")).expect("a thread")

@@ -631,7 +631,7 @@ fn client(disk: &SimulatedDisk, oracle: &Oracle, db: &Db, id: usize) {
         oracle.note(disk, id, vec![(("a", key.clone()), Some(value.clone()))], || {
             let mut batch = WriteBatch::new();
             batch.put(&tree, &key, &value).durability(Durability::Commit);
-            db.write(batch)
+            db.write(batch).map(drop)
         });
     }
 }

@@ -175,7 +175,7 @@ fn a_crashed_database_comes_back_whole_or_says_that_it_cannot() {
     let (history, notes) = several_laps(3, small_options());
     let all = history.boundaries();
     let (mut whole, mut refused) = (0, 0);
-    let step = if std::env::var_os("MILLPOND_FULL").is_some() { 7 } else { (all / 30).max(1) };
+    let step = if std::env::var_os("MILLPOND_FULL").is_some() { 7 } else { (all / 19).max(1) };
     for boundary in (all / 8..=all).step_by(step) {
         for (mode, (_, lose)) in MODES.iter().flat_map(|mode| LOSSES.map(|loss| (mode, loss))) {
             let mode = mode(u64::try_from(boundary).expect("small"));
@@ -536,7 +536,7 @@ fn pages_that_were_given_back_do_not_come_back() {
     for (seed, store) in [(20, PageStoreKind::CopyOnWrite), (21, PageStoreKind::InPlace)] {
         let history = breathes(seed, small_options().page_store(store));
         let all = history.boundaries();
-        let step = if std::env::var_os("MILLPOND_FULL").is_some() { 7 } else { (all / 40).max(1) };
+        let step = if std::env::var_os("MILLPOND_FULL").is_some() { 7 } else { (all / 26).max(1) };
         let (mut whole, mut refused) = (0, 0);
         for boundary in (all / 8..=all).step_by(step).chain([all]) {
             let image = history.crash_image(boundary, Unsynced::Subset(u64::try_from(boundary).expect("small")));

@@ -1,8 +1,9 @@
 //! Snapshots: all reads of one are of one moment, whatever writers and purge do meanwhile.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
-use millpond::simulation::{SimulatedDisk, run, spawn};
+use millpond::simulation::{SimulatedDisk, run, sleep_ns, spawn};
 use millpond::{Db, Durability, Error, Field, Snapshot, Table, TableDefinition, Tree, WriteBatch};
 
 use crate::support::{open, reopen_options, settle, small_options};
@@ -57,7 +58,7 @@ fn transfer(db: &Db, tree: &Tree, numbers: &mut Numbers) {
         };
         batch.put(tree, to, value(gets + moved));
         match db.write(batch) {
-            Ok(()) => return,
+            Ok(_) => return,
             Err(Error::Conflict(_)) => {}
             Err(error) => unreachable!("{error}"),
         }
@@ -322,4 +323,83 @@ fn sums_at_snapshots_are_right_with_real_threads() {
     });
     drop((tree, others));
     db.close().expect("closed");
+}
+
+/// A snapshot that is older than `max_snapshot_age` keeps nothing any more, and its reads say why they fail: none
+/// returns a row of another moment.
+#[test]
+fn snapshot_that_is_too_old_ends_and_frees_what_it_kept() {
+    run(3, || {
+        let options = small_options().durability(Durability::None);
+        let db = open(&SimulatedDisk::new(), options.max_snapshot_age(Some(Duration::from_secs(5))));
+        let definition = TableDefinition::new().index("first", [Field::value(0..1)]);
+        let table = db.create_table("t", definition).expect("created");
+        let key = |row: u32| row.to_be_bytes();
+        (0..300).for_each(|row| table.put(key(row), [1; 100]).expect("written"));
+        let (old, index) = (db.snapshot().expect("open"), table.index("first").expect("there"));
+        let (mut scan, mut by_index) = (old.scan(&table, ..).expect("here"), old.rows(&index, ..).expect("here"));
+        assert!(scan.next().is_some_and(|row| row.is_ok()) && by_index.next().is_some_and(|row| row.is_ok()));
+        (0..300).for_each(|row| assert!(table.delete(key(row)).expect("deleted")));
+        settle(&db);
+        let young = db.snapshot().expect("open");
+        assert!(db.stats().purged_rows == 0 && db.stats().undo_bytes_retained > 0);
+        assert_eq!(old.get(&table, key(7)).expect("young enough"), Some(vec![1; 100]));
+        sleep_ns(4_000_000_000);
+        let error = old.get(&table, key(7)).expect_err("too old");
+        assert!(matches!(&error, Error::SnapshotTooOld(_)), "{error}");
+        assert_eq!(error.to_string(), "a snapshot was older than max_snapshot_age, which is 5s: take a new one");
+        assert!(matches!(old.scan(&table, ..).expect("begun").next(), Some(Err(Error::SnapshotTooOld(_)))));
+        // What was fetched before is right; then the scans end with the error.
+        for rest in [scan.collect::<Vec<_>>(), by_index.collect()] {
+            let (last, before) = rest.split_last().expect("not at its end");
+            assert!(before.iter().all(|row| row.as_ref().is_ok_and(|(_, value)| value == &[1; 100])));
+            assert!(matches!(last, Err(Error::SnapshotTooOld(_))));
+        }
+        assert_eq!(young.scan(&table, ..).expect("here").count(), 0);
+        db.set_option("max_snapshot_age", "none").expect("set");
+        settle(&db);
+        assert_eq!((db.stats().snapshots, db.stats().purged_rows), (1, 600), "rows and entries");
+        sleep_ns(20_000_000_000);
+        assert!(young.get(&table, key(7)).expect("it lives").is_none());
+        drop((old, young));
+        settle(&db);
+        assert_eq!((db.stats().snapshots, db.stats().undo_bytes_retained), (0, 0));
+        drop((table, index));
+        db.close().expect("closed");
+    });
+}
+
+#[test]
+fn snapshot_that_outlives_its_database_says_closed() {
+    let db = open(&SimulatedDisk::new(), small_options());
+    let tree = db.create_tree("t").expect("created");
+    tree.put("a", "1").expect("written");
+    let snapshot = db.snapshot().expect("open");
+    tree.put("a", "2").expect("written");
+    db.close().expect("closed");
+    assert!(matches!(snapshot.get(&tree, "a"), Err(Error::Closed(_))));
+    assert!(matches!(snapshot.scan(&tree, ..).expect("begun").next(), Some(Err(Error::Closed(_)))));
+    drop(snapshot);
+}
+
+/// Of one group, in parts, over a table: the snapshot of a batch's CommitTs or a later one sees it.
+#[test]
+fn write_returns_the_moment_from_which_a_snapshot_sees_it() {
+    let db = open(&SimulatedDisk::new(), small_options().durability(Durability::None));
+    let tree = db.create_tree("t").expect("created");
+    let table = db.create_table("u", TableDefinition::new().index("first", [Field::value(0..1)])).expect("created");
+    let mut last = db.snapshot().expect("open").commit_ts();
+    for (turn, rows) in [1u32, 400, 3].into_iter().enumerate() {
+        let before = db.snapshot().expect("open");
+        let mut batch = WriteBatch::new();
+        for row in 0..rows {
+            let value = [u8::try_from(turn).expect("small"); 300];
+            batch.put(&tree, row.to_be_bytes(), value).put(&table, row.to_be_bytes(), value);
+        }
+        let commit = db.write(batch).expect("written");
+        let after = db.snapshot().expect("open");
+        assert!(before.commit_ts() < commit && commit <= after.commit_ts() && commit > last, "batch {turn}");
+        assert_eq!(u64::from(commit), commit.to_string().parse::<u64>().expect("a number"));
+        last = commit;
+    }
 }

@@ -176,7 +176,7 @@ fn batch_step(db: &Db, table: &Table, rows: &mut Rows, rng: &mut SmallRng) {
     }
     let names: std::collections::BTreeSet<_> = after.values().map(|row| &row[0..2]).collect();
     let taken = (names.len() < after.len()).then_some("is unique");
-    if expect_refusal(db.write(batch), taken) {
+    if expect_refusal(db.write(batch).map(drop), taken) {
         *rows = after;
     }
 }
@@ -250,14 +250,14 @@ fn client(db: &Db, seed: u64, turns: u32) -> u64 {
                     batch.put(&table, &key, &two).put(&table, &other, &one);
                     match db.write(batch) {
                         Err(Error::Conflict(_)) => {}
-                        done => allowed(done),
+                        done => allowed(done.map(drop)),
                     }
                 }
             }
             9 => {
                 let mut batch = WriteBatch::new();
                 batch.put(&table, &key, &row).delete(&table, key_of(&mut rng));
-                allowed(db.write(batch));
+                allowed(db.write(batch).map(drop));
             }
             10 => {
                 let name = if rng.random() { vec![b'#', 1] } else { bytes(&mut rng, 2, 2) };

@@ -275,7 +275,7 @@ fn only_the_keeper_and_listed_files_wait_for_a_clock() {
                 let ticks = ["sync.rs", "scheduler.rs", "simulated.rs", "slow.rs", "bell.rs", "keeper.rs", "paying.rs"];
                 // What they are known for.
                 let of_pool = ["backoff.rs", "threads.rs", "lru_managers.rs", "page_cleaners.rs"];
-                let of_log = ["flush.rs", "log_events.rs", "pipeline_threads.rs", "recent_closed.rs"];
+                let of_log = ["group_commit.rs", "log_events.rs", "pipeline_threads.rs", "recent_closed.rs"];
                 let files = ["log_resize.rs"];
                 assert!(
                     [&ticks[..], &of_pool, &of_log, &files].concat().contains(&file.as_str()),

@@ -10,12 +10,12 @@ pub(crate) mod credits;
 pub(crate) mod ending;
 #[path = "../../../millpond/src/redo/files.rs"]
 pub(crate) mod files;
-#[path = "../../../millpond/src/redo/flush.rs"]
-pub(crate) mod flush;
 #[path = "../../../millpond/src/redo/flush_by.rs"]
 pub(crate) mod flush_by;
 #[path = "../../../millpond/src/redo/group.rs"]
 pub(crate) mod group;
+#[path = "../../../millpond/src/redo/group_commit.rs"]
+pub(crate) mod group_commit;
 #[path = "../../../millpond/src/redo/link_buffer.rs"]
 pub(crate) mod link_buffer;
 #[path = "../../../millpond/src/redo/locate.rs"]

@@ -1,28 +1,34 @@
-//! The engine's list of live snapshots, with a commit table that has `last_visible` only.
+//! The engine's commit table and its list of live snapshots.
 
+#[expect(dead_code, reason = "the engine tells its size, and has losers")]
+#[path = "../../../millpond/src/txn/commit_table.rs"]
+pub(crate) mod commit_table;
+#[expect(dead_code, reason = "the engine counts what its readers do")]
 #[path = "../../../millpond/src/txn/snapshots.rs"]
 pub(crate) mod snapshots;
 
-pub(crate) mod commit_table {
-    use loom::sync::atomic::{AtomicU64, Ordering};
+/// Loom's atomics for what threads share beside the values of a chunk: of those there are thousands.
+mod primitives {
+    pub(super) use loom::sync::atomic::{AtomicBool, AtomicU64};
+}
 
-    use crate::base::ids::Lsn;
+use commit_table::CommitTable;
 
-    pub(crate) struct CommitTable {
-        last_visible: AtomicU64,
-    }
+use crate::base::ids::{Lsn, TxnId};
 
-    impl CommitTable {
-        pub(crate) fn new(at: Lsn) -> CommitTable {
-            CommitTable { last_visible: AtomicU64::new(at.0) }
-        }
+/// The last two ids of a chunk, and one of the next: the first ids that a process gives out.
+pub(crate) const IDS: [TxnId; 3] = [TxnId(4094), TxnId(4095), TxnId(4096)];
 
-        pub(crate) fn show(&self, commit: Lsn) {
-            self.last_visible.fetch_max(commit.0, Ordering::AcqRel);
-        }
+/// A table at these ids, with all up to `visible` visible.
+pub(crate) fn table(visible: Lsn) -> CommitTable {
+    let table = CommitTable::default();
+    table.open(IDS[0], visible);
+    IDS.iter().for_each(|txn| drop(table.chunk_to_use(*txn)));
+    table
+}
 
-        pub(crate) fn last_visible(&self) -> Lsn {
-            Lsn(self.last_visible.load(Ordering::Acquire))
-        }
-    }
+/// Commits a transaction and shows it.
+pub(crate) fn commit(table: &CommitTable, txn: TxnId, end: Lsn) {
+    table.chunk_to_use(txn).commit(txn, end);
+    table.show(end);
 }

@@ -171,6 +171,12 @@ pub(crate) struct LoadArgs {
     #[arg(hide_possible_values = true)]
     pub(crate) rand_type: RandType,
 
+    /// Hold one snapshot from the run's first second to its end
+    ///
+    /// The versions that it sees stay; the report says how much that is.
+    #[arg(long)]
+    pub(crate) snapshot_held: bool,
+
     /// Seed of all random numbers
     #[arg(long, value_name = "SEED", default_value = "1", value_parser = values::count::<u64>)]
     pub(crate) rand_seed: u64,

@@ -24,7 +24,7 @@ use super::args::Action;
 use super::facts::Circumstances;
 use super::measure::PROBE_TIME;
 use super::report::steps_page;
-use super::{Job, checked, interrupted_load, listed, room, tell_unwatched};
+use super::{Job, checked, held, held_line, interrupted_load, listed, room, tell_unwatched};
 use crate::exit::{Answer, Failure};
 use crate::output::{print, talk};
 use crate::progress::Progress;
@@ -74,6 +74,7 @@ pub(super) fn act(job: &Job<'_>, engine: &Millpond) -> Result<Answer, Failure> {
     let canary = Arc::new(Canary::new(&args.load.dir, job.access())?);
     say(job, &heading(job, &sizes, &device))?;
     let mut ran = Vec::new();
+    let held = held(args, engine)?;
     for step in steps {
         let Some(done) = run_step(job, engine, &sizes, step, &missing, &canary)? else {
             return Ok(if step == Step::Load { interrupted_load() } else { interrupted_indexes() });
@@ -86,6 +87,9 @@ pub(super) fn act(job: &Job<'_>, engine: &Millpond) -> Result<Answer, Failure> {
         if is_stopped {
             break;
         }
+    }
+    if let Some(held) = held {
+        say(job, &held_line(&held, engine))?;
     }
     finish(job, engine, began, device, &ran)
 }

@@ -22,7 +22,7 @@ use workload::{report_json, report_text};
 
 use super::facts::{Before, Circumstances, Facts};
 use super::report::page;
-use super::{BenchArgs, Job, checked, tell_unwatched};
+use super::{BenchArgs, Job, checked, held, held_line, tell_unwatched};
 use crate::exit::{Answer, Failure};
 use crate::output::{print, talk};
 use crate::progress::Progress;
@@ -70,9 +70,13 @@ pub(super) fn measure(job: &Job<'_>, workload: Workload, engine: &Millpond) -> R
     }
     talk_of_run.say(&talk_of_run.mode(&plan))?;
     before.began = SystemTime::now();
+    let held = held(args, engine)?;
     let finished = driver::run(engine, &load, &plan, stop, &mut talk_of_run)?;
     if let Some(failure) = talk_of_run.failure.take() {
         return Err(failure);
+    }
+    if let Some(held) = held {
+        talk_of_run.say(&held_line(&held, engine))?;
     }
     if !finished.was_stopped {
         talk_of_run.probe_again()?;

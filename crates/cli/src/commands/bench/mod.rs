@@ -9,6 +9,7 @@ mod room;
 
 use std::sync::atomic::AtomicBool;
 
+use millpond::{ByteSize, Snapshot};
 use workload::Error;
 use workload::adapters::millpond::Millpond;
 use workload::driver::Finished;
@@ -152,6 +153,17 @@ fn act(job: &Job<'_>, engine: &Millpond) -> Result<Answer, Failure> {
         }
     }
     if args.runs() { measure::measure(job, workload, engine) } else { Ok(Answer::Yes) }
+}
+
+/// The snapshot of `--snapshot-held`.
+fn held(args: &BenchArgs, engine: &Millpond) -> Result<Option<Snapshot>, Failure> {
+    Ok(args.load.snapshot_held.then(|| engine.db().snapshot()).transpose()?)
+}
+
+/// What a held snapshot has kept until now.
+fn held_line(held: &Snapshot, engine: &Millpond) -> String {
+    let (age_s, kept) = (held.age().as_secs_f64(), ByteSize::b(engine.db().stats().undo_bytes_retained));
+    format!("Snapshot held for {age_s:.1} s: {kept} of undo pages kept for it\n")
 }
 
 /// Reports that an interrupt left the tables half loaded.

@@ -42,6 +42,7 @@ pub(super) enum Mark {
 pub(super) type Line = (String, Mark);
 
 /// Cells that share one line if there is room; otherwise each cell has a line of its own.
+#[derive(Clone)]
 struct Row<'a> {
     name: &'a str,
     /// Names and values.
@@ -124,7 +125,7 @@ impl Figures {
         let is_wide = columns >= WIDE;
         let rows = |rows: Vec<Row<'_>>| rows.into_iter().flat_map(move |row| row.lines(is_wide)).collect::<Vec<_>>();
         let words = |name: &str, words: &str| vec![(format!("{name:<LINE_NAME_WIDTH$}{words}"), Mark::Calm)];
-        let debts = rows(self.debts());
+        let debts = rows([self.debts(), self.snapshots()].concat());
         if self.is_first() {
             return [words("rates", "with the next look"), debts, words("waits", "with the next look")].concat();
         }
@@ -206,6 +207,19 @@ impl Figures {
             row("debts", [("age", age), ("dirty", dirty)], age_mark),
             row("", [("free frames", free), ("purge pages", purge)], Mark::Calm),
             row("", [("unsynced", unsynced), ("writers' limit", limit)], limit_mark),
+        ]
+    }
+
+    /// Live snapshots, what they keep, and how far their readers go back.
+    fn snapshots(&self) -> Vec<Row<'static>> {
+        let number = |name: &str| self.now.number(name);
+        let oldest = format!("{:.1} s", float(number("snapshot_age_us")) / 1e6);
+        let (steps, rows) = (self.per_s(&["snapshot_steps"]), self.per_s(&["snapshot_old_rows"]));
+        let back = format!("{:.1}, {} at most", steps / rows.max(1.0), number("snapshot_steps_max"));
+        let (live, kept) = (number("snapshots").to_string(), size(number("undo_bytes_retained")));
+        vec![
+            row("history", [("snapshots", live), ("oldest", oldest)], Mark::Calm),
+            row("", [("kept for them", kept), ("versions back", back)], Mark::Calm),
         ]
     }
 }

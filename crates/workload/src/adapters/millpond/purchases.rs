@@ -183,7 +183,7 @@ impl PurchaseSession for MillpondPurchases {
         let mut batch = WriteBatch::new();
         batch.durability(LOAD_DURABILITY);
         self.insert(&mut batch, rows);
-        self.db.write(batch).map_err(Error::engine)
+        self.db.write(batch).map(drop).map_err(Error::engine)
     }
 
     fn create_index(&mut self, index: PurchaseIndex) -> Result<(), Error> {
@@ -196,7 +196,7 @@ impl PurchaseSession for MillpondPurchases {
         for id in oldest.first..=oldest.last {
             batch.delete(&self.table, id.to_be_bytes());
         }
-        self.db.write(batch).map_err(Error::engine)
+        self.db.write(batch).map(drop).map_err(Error::engine)
     }
 
     fn select_purchase(&mut self, id: u64) -> Result<Outcome, Error> {

@@ -132,7 +132,7 @@ impl Session for MillpondSession {
             let k = u32::try_from(id).unwrap_or(u32::MAX);
             batch.insert(rows, id.to_be_bytes(), k.to_be_bytes());
         }
-        self.db.write(batch).map_err(Error::engine)
+        self.db.write(batch).map(drop).map_err(Error::engine)
     }
 
     fn load_rows(&mut self, table: TableNo, rows: &[Row]) -> Result<(), Error> {
@@ -143,6 +143,6 @@ impl Session for MillpondSession {
             // The hidden key equals the id too, so the rows' order does not depend on which thread is faster.
             batch.insert(&to.table, row.id.to_be_bytes(), to.value(row));
         }
-        self.db.write(batch).map_err(Error::engine)
+        self.db.write(batch).map(drop).map_err(Error::engine)
     }
 }

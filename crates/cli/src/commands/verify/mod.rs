@@ -1,0 +1,32 @@
+//! `millpond verify`: are the engine's promises kept under load? Each answer is compared with what it has to be.
+
+mod history;
+mod read;
+mod rows;
+mod snapshot;
+mod write;
+
+use clap::{Args, Subcommand};
+
+use crate::exit::{Answer, Failure};
+
+/// Arguments of `verify`.
+#[derive(Debug, Args)]
+pub(crate) struct VerifyArgs {
+    #[command(subcommand)]
+    promise: Promise,
+}
+
+/// What is verified.
+#[derive(Debug, Subcommand)]
+enum Promise {
+    /// All reads of a snapshot are of one moment, whatever writers and purge do meanwhile.
+    Snapshot(snapshot::SnapshotArgs),
+}
+
+/// Runs the command.
+pub(crate) fn run(args: &VerifyArgs) -> Result<Answer, Failure> {
+    match &args.promise {
+        Promise::Snapshot(args) => snapshot::run(args),
+    }
+}

@@ -1,0 +1,226 @@
+//! `millpond verify snapshot`: every read of a snapshot against the replay of all batches in the order of CommitTs.
+//!
+//! Writers and readers work at the same time, in rounds. After a round the batches are replayed by their CommitTs, and
+//! each read is compared with the rows of its moment. Snapshots live across rounds; the pool is far smaller than the
+//! data, so that leaves and undo pages are evicted all the time.
+
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use clap::Args;
+use millpond::inspect::{CheckOptions, check};
+use millpond::{ByteSize, Db, Options, Snapshot};
+
+use super::history::{Batch, History, Looked, Question, Read};
+use super::read::{Moments, Reader, ask};
+use super::rows::{GROUPS, KEYS, Place, Rows, random};
+use super::write::Writer;
+use crate::database_files;
+use crate::engine_args::CachedArg;
+use crate::exit::{Answer, Failure};
+use crate::output::{print, talk};
+use crate::progress::Progress;
+use crate::signals;
+use crate::values as option_values;
+
+/// Page size: small, so that chains of versions lead over many pages.
+const PAGE_SIZE: ByteSize = ByteSize::kib(4);
+
+/// Frames beyond the fewest that the engine takes (32), so that what is read is seldom in memory.
+const FRAMES: u64 = 32 + 40;
+
+const REDO_CAPACITY: ByteSize = ByteSize::mib(8);
+
+/// Reads of a round.
+const READS_PER_ROUND: u64 = 40_000;
+
+/// The fewest rounds: snapshots live across them.
+const ROUNDS_MIN: u64 = 10;
+
+/// Reads for each batch.
+const READS_PER_BATCH: u64 = 4;
+
+/// The most mistakes that are printed.
+const MISTAKES_MAX: usize = 20;
+
+/// Arguments of `verify snapshot`.
+#[derive(Debug, Args)]
+#[command(after_long_help = "\
+Half of the threads write random batches, the others take snapshots and read: rows, scans, index entries, rows by index,
+of snapshots of all ages. Every read is compared with a replay of all batches by CommitTs. At the end the database is
+checked as `millpond check` does.
+
+Exit code: 0 all reads are right, 1 something is wrong (the directory is kept), 2 the test could not be run, 130
+interrupted, 143 terminated.
+
+Examples:
+  millpond verify snapshot
+  millpond verify snapshot --reads 10000000 --threads 16")]
+pub(crate) struct SnapshotArgs {
+    /// How many reads to compare at least
+    #[arg(long, value_name = "N", default_value = "20000", value_parser = option_values::rows)]
+    reads: u64,
+
+    /// Writers and readers together, 2 to 64
+    #[arg(long, value_name = "N", default_value_t = 8, value_parser = option_values::whole(2..=64_u8))]
+    threads: u8,
+
+    /// Seed of batches and reads; which thread is faster is up to the machine
+    #[arg(long, value_name = "SEED", default_value = "1", value_parser = option_values::count::<u64>)]
+    seed: u64,
+
+    /// New or empty directory, removed if all reads are right
+    #[arg(long, value_name = "DIR", default_value = "millpond-verify-data")]
+    dir: PathBuf,
+
+    #[command(flatten)]
+    cached: CachedArg,
+}
+
+/// What was compared.
+#[derive(Default)]
+struct Compared {
+    reads: u64,
+    rows: u64,
+    batches: u64,
+    looked: Looked,
+}
+
+/// Runs the command.
+pub(super) fn run(args: &SnapshotArgs) -> Result<Answer, Failure> {
+    if args.reads == 0 {
+        return Err(Failure::message("--reads 0 compares nothing; ask for one at least"));
+    }
+    if !database_files::is_vacant(&args.dir)? {
+        return Err(Failure::message(format!(
+            "'{}' is not empty; name a new directory with --dir, or remove what an earlier test left there",
+            args.dir.display()
+        )));
+    }
+    database_files::make_writable(&args.dir)?;
+    let stop = signals::stop_flag()?;
+    let (dir, reads, threads, seed) = (args.dir.display(), args.reads, args.threads, args.seed);
+    print(&format!("verify snapshot in '{dir}': {reads} reads, {threads} threads, seed {seed}\n"))?;
+    let pool = ByteSize::b(PAGE_SIZE.as_u64() * FRAMES);
+    let options = Options::new().page_size(PAGE_SIZE).buffer_pool_size(pool).redo_capacity(REDO_CAPACITY);
+    let rows = Rows::create(Db::open(&args.dir, options.cached(args.cached.0))?)?;
+
+    let progress = Progress::start("verify", "reads", args.reads);
+    let mut compared = Compared::default();
+    let mut mistakes = compare(args, &rows, &progress, &stop, &mut compared);
+    progress.finish();
+
+    let Rows { db, .. } = rows;
+    db.close()?;
+    let mut options = CheckOptions::default();
+    options.cached = args.cached.0;
+    let report = check(&args.dir, options)?;
+    mistakes.extend(report.problems.iter().map(|problem| format!("check: {problem}")));
+    let Compared { reads, rows, batches, looked } = compared;
+    let Looked { old_rows, most_newer } = looked;
+    print(&format!(
+        "{reads} reads of {rows} rows compared with the replay of {batches} batches; {old_rows} rows looked at had \
+         newer versions, one of them {most_newer}\n"
+    ))?;
+    // Relaxed: an independent flag.
+    let was_stopped = stop.load(Ordering::Relaxed);
+    if mistakes.is_empty() && !was_stopped && (reads < args.reads || old_rows == 0) {
+        mistakes.push("too few reads were of old versions: the test has shown nothing".to_owned());
+    }
+    for mistake in mistakes.iter().take(MISTAKES_MAX) {
+        print(&format!("  WRONG: {mistake}\n"))?;
+    }
+    if !mistakes.is_empty() {
+        print(&format!("{} wrong\n", mistakes.len()))?;
+        talk(&format!("the database is kept in '{}'", args.dir.display()));
+        return Ok(Answer::No);
+    }
+    print("all right\n")?;
+    database_files::remove(&args.dir)?;
+    Ok(if was_stopped { Answer::Interrupted } else { Answer::Yes })
+}
+
+/// Writes, reads and compares, round by round. Returns what is wrong; the first round with a mistake is the last.
+fn compare(
+    args: &SnapshotArgs,
+    rows: &Rows,
+    progress: &Progress,
+    stop: &AtomicBool,
+    compared: &mut Compared,
+) -> Vec<String> {
+    let of_thread = |thread: u8| random(args.seed, u64::from(thread));
+    let writers = args.threads / 2;
+    let mut readers: Vec<Reader> = (writers..args.threads).map(|thread| Reader::new(of_thread(thread))).collect();
+    let mut writers: Vec<Writer> = (0..writers).map(|thread| Writer::new(of_thread(thread), thread)).collect();
+    let (mut history, moments) = (History::new(), Moments::default());
+    let each = (args.reads / ROUNDS_MIN).clamp(1, READS_PER_ROUND).div_ceil(readers.len() as u64);
+    let batches = (each * readers.len() as u64).div_ceil(READS_PER_BATCH * writers.len() as u64);
+    // Relaxed: an independent flag.
+    while compared.reads < args.reads && !stop.load(Ordering::Relaxed) {
+        let mut mistakes = Vec::new();
+        let (mut written, mut read): (Vec<Batch>, Vec<Read>) = (Vec::new(), Vec::new());
+        std::thread::scope(|scope| {
+            let moments = &moments;
+            let writing: Vec<_> =
+                writers.iter_mut().map(|writer| scope.spawn(move || writer.write(rows, moments, batches))).collect();
+            let reading: Vec<_> =
+                readers.iter_mut().map(|reader| scope.spawn(move || reader.read(rows, moments, each))).collect();
+            for thread in writing {
+                take(thread.join(), &mut written, &mut mistakes);
+            }
+            for thread in reading {
+                take(thread.join(), &mut read, &mut mistakes);
+            }
+        });
+        let is_last = compared.reads + read.len() as u64 >= args.reads;
+        if is_last && mistakes.is_empty() {
+            read_all(rows, &mut read, &mut mistakes);
+        }
+        compared.batches += written.len() as u64;
+        mistakes.extend(history.add(written).err());
+        // Without all batches no read can be judged.
+        if mistakes.is_empty() {
+            for read in &read {
+                match history.check(read) {
+                    Ok(looked) => compared.looked.add(looked),
+                    Err(mistake) => mistakes.push(mistake),
+                }
+                compared.reads += 1;
+                compared.rows += read.answer.len() as u64;
+            }
+        }
+        if !mistakes.is_empty() {
+            return mistakes;
+        }
+        if let Some(oldest) = readers.iter().filter_map(Reader::oldest).map(Snapshot::commit_ts).min() {
+            history.forget(oldest);
+        }
+        progress.advance(read.len() as u64);
+    }
+    Vec::new()
+}
+
+/// Takes what a thread returned.
+fn take<T>(joined: std::thread::Result<Result<Vec<T>, String>>, all: &mut Vec<T>, mistakes: &mut Vec<String>) {
+    match joined {
+        Ok(Ok(done)) => all.extend(done),
+        Ok(Err(mistake)) => mistakes.push(mistake),
+        Err(_) => mistakes.push("a thread of the test panicked".to_owned()),
+    }
+}
+
+/// Reads everything at a new snapshot, in every way.
+fn read_all(rows: &Rows, read: &mut Vec<Read>, mistakes: &mut Vec<String>) {
+    let snapshot = match rows.db.snapshot() {
+        Ok(snapshot) => snapshot,
+        Err(error) => return mistakes.push(format!("no snapshot: {error}")),
+    };
+    let scan = |place, is_back| Question::Scan { place, keys: 0..KEYS, is_back, limit: usize::MAX };
+    let scans = Place::ALL.into_iter().flat_map(|place| [scan(place, false), scan(place, true)]);
+    for question in scans.chain([Question::Entries(0..GROUPS), Question::ByIndex(0..GROUPS)]) {
+        match ask(rows, &snapshot, question) {
+            Ok(answer) => read.push(answer),
+            Err(mistake) => mistakes.push(mistake),
+        }
+    }
+}
