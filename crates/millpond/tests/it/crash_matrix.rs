@@ -250,7 +250,15 @@ pub(crate) fn make_two_trees(shape: Shape, clients: usize) -> (Image, Oracle) {
 }
 
 /// One client's random operations on keys of its own; values name key and turn.
-fn client(disk: &SimulatedDisk, oracle: &Oracle, db: &Db, id: usize, seed: u64, ops: usize, value_len: usize) {
+pub(crate) fn client(
+    disk: &SimulatedDisk,
+    oracle: &Oracle,
+    db: &Db,
+    id: usize,
+    seed: u64,
+    ops: usize,
+    value_len: usize,
+) {
     let trees: BTreeMap<&'static str, Tree> =
         ["a", "b"].into_iter().map(|name| (name, db.open_tree(name).expect("there"))).collect();
     let mut rng = rand_xoshiro::Xoshiro256PlusPlus::seed_from_u64(seed);

@@ -47,6 +47,8 @@ mod rebuild_loss;
 mod recoveries;
 mod rows;
 mod scenarios;
+mod snapshot_crashes;
+mod snapshot_orders;
 mod snapshots;
 mod status;
 mod support;

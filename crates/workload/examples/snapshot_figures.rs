@@ -1,0 +1,125 @@
+//! Figures of snapshots: `make figures`.
+//!
+//! `snapshot_figures DIR [QUEUE_SECONDS]` makes a database in DIR, with 200,000 rows of 100 bytes, all in the pool. It
+//! measures taking and dropping a snapshot, and a read of the newest row beside reads at a snapshot, in turns; medians of
+//! five. Then a queue: rows come at its tail and go at its head for QUEUE_SECONDS (20), without a snapshot and beside an
+//! idle one; what the first row costs afterwards, and what the snapshot keeps.
+
+use std::path::Path;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use millpond::{ByteSize, Db, Durability, Options, Snapshot, Tree, WriteBatch};
+
+const ROWS: u64 = 200_000;
+const ROUNDS: usize = 5;
+const READS: u64 = 300_000;
+const SNAPSHOTS: u64 = 500_000;
+
+/// Rows that the queue has.
+const QUEUED: u64 = 1_000;
+
+/// Looks at the first row.
+const LOOKS: u32 = 20;
+
+type Outcome<T> = Result<T, Box<dyn std::error::Error>>;
+
+fn main() -> ExitCode {
+    match run() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("snapshot_figures: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run() -> Outcome<()> {
+    let mut arguments = std::env::args().skip(1);
+    let dir = arguments.next().ok_or("usage: snapshot_figures DIR [QUEUE_SECONDS]")?;
+    let queue = Duration::from_secs(arguments.next().map_or(Ok(20), |seconds| seconds.parse())?);
+    let options = Options::new().buffer_pool_size(ByteSize::mib(256)).durability(Durability::Background(50));
+    let db = Db::open(Path::new(&dir), options)?;
+    println!("| snapshots | |\n|---|---|");
+    let tree = db.bulk_load("rows", (0..ROWS).map(|row| (row.to_be_bytes(), [1; 100])))?;
+    taking(&db)?;
+    reading(&db, &tree)?;
+    for holds in [false, true] {
+        queueing(&db, queue, holds)?;
+    }
+    drop(tree);
+    Ok(db.close()?)
+}
+
+fn median(mut runs: Vec<f64>) -> f64 {
+    runs.sort_by(f64::total_cmp);
+    runs[runs.len() / 2]
+}
+
+/// Nanoseconds of each of `count` operations.
+fn ns_each(count: u64, mut operation: impl FnMut(u64) -> Outcome<()>) -> Outcome<f64> {
+    let began = Instant::now();
+    for number in 0..count {
+        operation(number)?;
+    }
+    Ok(began.elapsed().as_nanos() as f64 / count as f64)
+}
+
+fn taking(db: &Db) -> Outcome<()> {
+    for live in [0, 16] {
+        let held: Vec<Snapshot> = (0..live).map(|_| db.snapshot()).collect::<Result<_, _>>()?;
+        let once = || ns_each(SNAPSHOTS, |_| Ok(drop(db.snapshot()?)));
+        let runs = (0..ROUNDS).map(|_| once()).collect::<Outcome<Vec<_>>>()?;
+        println!("| take and drop one, beside {live} others | {:.0} ns |", median(runs));
+        drop(held);
+    }
+    Ok(())
+}
+
+fn reading(db: &Db, tree: &Tree) -> Outcome<()> {
+    let key = |number: u64| (number.wrapping_mul(0x9e37_79b9_7f4a_7c15) % ROWS).to_be_bytes();
+    let old = db.snapshot()?;
+    for first in (0..ROWS).step_by(500) {
+        let mut batch = WriteBatch::new();
+        (first..first + 500).for_each(|row| _ = batch.put(tree, row.to_be_bytes(), [2; 100]));
+        db.write(batch)?;
+    }
+    let fresh = db.snapshot()?;
+    let mut runs = [const { Vec::new() }; 3];
+    for _ in 0..ROUNDS {
+        runs[0].push(ns_each(READS, |number| Ok(drop(tree.get(key(number))?)))?);
+        runs[1].push(ns_each(READS, |number| Ok(drop(fresh.get(tree, key(number))?)))?);
+        runs[2].push(ns_each(READS, |number| Ok(drop(old.get(tree, key(number))?)))?);
+    }
+    let [newest, fresh, old] = runs.map(median);
+    println!("| get of the newest row | {newest:.0} ns |");
+    println!("| get at a fresh snapshot | {fresh:.0} ns, {:.2} times |", fresh / newest);
+    println!("| get at a snapshot, the row changed once since | {old:.0} ns, {:.2} times |", old / newest);
+    Ok(())
+}
+
+fn queueing(db: &Db, time: Duration, holds: bool) -> Outcome<()> {
+    let queue = db.create_tree("queue")?;
+    (0..QUEUED).try_for_each(|row| queue.put(row.to_be_bytes(), [1; 100]))?;
+    let held = if holds { Some(db.snapshot()?) } else { None };
+    let (began, mut head) = (Instant::now(), 0);
+    while began.elapsed() < time {
+        let mut batch = WriteBatch::new();
+        batch.insert(&queue, (head + QUEUED).to_be_bytes(), [1; 100]).delete(&queue, head.to_be_bytes());
+        db.write(batch)?;
+        head += 1;
+    }
+    let began = Instant::now();
+    for _ in 0..LOOKS {
+        let (first, _) = queue.first()?.ok_or("the queue is empty")?;
+        if first[..] != head.to_be_bytes() {
+            return Err("another row is the first of the queue".into());
+        }
+    }
+    let first_us = began.elapsed().as_secs_f64() * 1e6 / f64::from(LOOKS);
+    let kept = ByteSize::b(db.stats().undo_bytes_retained);
+    let beside = if holds { "beside an idle snapshot" } else { "without a snapshot" };
+    println!("| first row of a queue after {head} rows, {beside} | {first_us:.0} us; {kept} of undo pages kept |");
+    drop((queue, held));
+    Ok(db.drop_tree("queue")?)
+}
