@@ -97,6 +97,8 @@ fn calls_of_db<'a>(db: &'a Db, tree: &'a Tree) -> Vec<Call<'a>> {
         call("set_buffer_pool_size", || db.set_buffer_pool_size(ByteSize::mib(2))),
         call("set_redo_capacity", || db.set_redo_capacity(ByteSize::mib(32))),
         call("set_recovery_time_target", || db.set_recovery_time_target(None)),
+        call("set_max_snapshot_age", || db.set_max_snapshot_age(None)),
+        call("snapshot", || db.snapshot()),
         call("close", || db.clone().close()),
     ]
 }

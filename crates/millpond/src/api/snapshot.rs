@@ -60,7 +60,7 @@ impl<'t> From<&'t Table> for RowsOf<'t> {
 }
 
 impl Db {
-    /// Takes a snapshot of all that is committed and visible now. Reads nothing: some 50 ns.
+    /// Takes a snapshot of all that is committed and visible now. Reads nothing, and waits for no writer.
     ///
     /// # Errors
     /// [`Error::Closed`] when the database was closed, [`Error::OtherProcess`] in a fork of the process that opened the
@@ -87,8 +87,8 @@ impl Snapshot {
     ///
     /// # Errors
     /// [`Error::SnapshotTooOld`]: the tree or table was created, loaded or truncated after the snapshot was taken, or
-    /// the snapshot is older than [`max_snapshot_age`](crate::Options::max_snapshot_age). Otherwise those of
-    /// [`Tree::get`].
+    /// the snapshot is older than [`max_snapshot_age`](crate::Options::max_snapshot_age). [`Error::TreeNotFound`]: the
+    /// handle is from before a truncation. Otherwise those of [`Tree::get`].
     pub fn get<'t>(&self, of: impl Into<RowsOf<'t>>, key: impl AsRef<[u8]>) -> Result<Option<Vec<u8>>, Error> {
         let state = self.state_of(of.into())?;
         self.live.unless_ended(state.get(&self.live.engine, key.as_ref(), self.live.view()))

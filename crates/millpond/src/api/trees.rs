@@ -258,6 +258,11 @@ impl Db {
         let engine = self.engine();
         let replace = |spaces: &[SpaceId]| catalog::replace(engine, name, empty, spaces);
         let end = close_trees(engine, trees, Gate::Truncated, replace)?;
+        // Its content begins now, not when a handle is opened: later snapshots see that it is empty.
+        match empty {
+            Entry::Tree { rows, chunks, .. } => drop(self.tree(name, *rows, *chunks)),
+            Entry::Table(table) => drop(self.table(name, table.clone())),
+        }
         wait_durable(engine, end, engine.in_force.durability())
     }
 

@@ -27,7 +27,7 @@ pub enum Error {
     #[error("{0}")]
     DefinitionDiffers(Box<str>),
     /// A snapshot is older than the tree, table or index that it is to read: that was created, loaded, truncated or
-    /// built since. Take a new snapshot.
+    /// built since. Or it is older than [`max_snapshot_age`](crate::Options::max_snapshot_age). Take a new snapshot.
     #[error("{0}")]
     SnapshotTooOld(Box<str>),
     /// No tree, table or index of this name, or it was dropped.

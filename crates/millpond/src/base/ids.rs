@@ -28,7 +28,10 @@ impl fmt::Display for Lsn {
 }
 
 /// The place of a commit in the order of all commits. A snapshot sees every commit with its own CommitTs or an earlier
-/// one, and no later one. It is the LSN of the log behind the commit's group: ascending, with gaps, never reset.
+/// one, and no later one. It is the LSN of the log behind the commit's group: ascending, with gaps.
+///
+/// A CommitTs that was durable never comes again. One of a commit that a crash lost, since it was not durable yet, may
+/// be given to another commit afterwards.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct CommitTs(u64);
 

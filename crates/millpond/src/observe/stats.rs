@@ -335,7 +335,7 @@ declare_stats! {
         "Memory of the commit table: 32 KiB for 4,096 transactions, until each snapshot sees all of them or none."
         => engine.txns.commits.bytes();
     undo_bytes_retained: Gauge, "bytes",
-        "Undo pages that snapshots keep, or that the last transactions left a moment ago."
+        "Undo pages that snapshots keep, for their readers or from purge."
         => to_u64(engine.txns.kept_pages() * store.page_size());
     batches_in_flight: Gauge, "batches",
         "Batches of several groups being written or undone; their rows are locked."

@@ -99,7 +99,7 @@ declare_options! {
 
         /// A snapshot keeps deleted rows and undo records that it may read. One that is older than this ends: its reads
         /// fail with [`Error::SnapshotTooOld`](crate::Error::SnapshotTooOld), and what it kept is freed. Exact to a
-        /// tenth of a second.
+        /// tenth of a second, unless the keeper waits for a device that stands still.
         max_snapshot_age: Option<Duration> = None;
         TIME, range: "1s to 86400s, or none", changes: online,
         help: "Age at which a snapshot ends, so that it keeps no more old rows";

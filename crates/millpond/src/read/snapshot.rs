@@ -41,14 +41,16 @@ impl LiveSnapshot {
 
     #[cold]
     fn too_old(&self) -> Error {
-        let age = self.engine.txns.snapshots.max_age().unwrap_or_default();
-        let message = format!("a snapshot was older than max_snapshot_age, which is {age:?}: take a new one");
-        Error::SnapshotTooOld(message.into())
+        let age = self.engine.txns.snapshots.max_age().map_or(String::new(), |age| format!(", which is {age:?}"));
+        Error::SnapshotTooOld(format!("a snapshot was older than max_snapshot_age{age}: take a new one").into())
     }
 }
 
 impl Drop for LiveSnapshot {
     fn drop(&mut self) {
-        self.engine.txns.snapshots.release(&self.live);
+        // In a fork of the opener's process the list may be locked by a thread that the fork does not have.
+        if self.engine.home.is_here() {
+            self.engine.txns.snapshots.release(&self.live);
+        }
     }
 }

@@ -1,4 +1,5 @@
-//! Rows as they were before a transaction in flight changed them.
+//! Rows as a reader sees them that must not see the newest version: before a transaction in flight changed them, or
+//! at a snapshot.
 
 use std::borrow::Cow;
 
@@ -63,20 +64,24 @@ pub(crate) fn before(
             row.map_or(Ok(Some(None)), |row| Ok(Some(before_of(&row))))
         }
         View::At(_) => {
+            // A transaction that was hidden once stays so for the whole walk, also when it is undone meanwhile.
+            let newest = stamp.txn;
             let (mut version, mut stamp) = (Cow::Borrowed(value), stamp);
             for steps in 1.. {
-                match step(&version, stamp)? {
-                    // Its records stay as long as a live snapshot does not see it.
-                    None if txns.commits.may_have_rows(stamp.txn) => return Err(no_record(stamp)),
-                    // It was undone since.
-                    None => return Ok(None),
-                    Some(None) => {
+                match step(&version, stamp) {
+                    Ok(Some(Some(older))) => version = Cow::Owned(older),
+                    Ok(Some(None)) => {
                         txns.snapshots.walks.note(steps);
                         return Ok(Some(None));
                     }
-                    Some(Some(older)) => version = Cow::Owned(older),
+                    // Its records stay as long as a live snapshot does not see it. So it was undone since: its record
+                    // went, and perhaps the page, too.
+                    Ok(None) | Err(Error::Corruption(_)) if !txns.commits.may_have_rows(stamp.txn) => return Ok(None),
+                    Ok(None) => return Err(no_record(stamp)),
+                    Err(error) => return Err(error),
                 }
-                match Row::decode(&version).and_then(|row| row.stamp).filter(|stamp| txns.hides(view, stamp.txn)) {
+                let hides = |stamp: &Stamp| stamp.txn == newest || txns.hides(view, stamp.txn);
+                match Row::decode(&version).and_then(|row| row.stamp).filter(hides) {
                     Some(older) => stamp = older,
                     None => {
                         txns.snapshots.walks.note(steps);

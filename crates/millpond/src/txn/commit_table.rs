@@ -19,12 +19,12 @@
 //! time. A chunk begins with all of its ids in flight, so that an id is in flight from the moment at which it is given
 //! out. Readers take no mutex: they find a chunk through a list that is replaced as a whole (`ArcSwap`).
 //!
-//! The table begins at the open of the database. Older ids have ended, except for [losers](super::slots::Loser), which
+//! The table begins at the open of the database. Older ids have ended, except for [losers](super::work::Loser), which
 //! are listed until they are undone.
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64 as Value, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use arc_swap::ArcSwap;
 
@@ -50,11 +50,13 @@ const LINE_LEN: u64 = 8;
 pub(super) struct Chunk {
     number: u64,
     values: Box<[Value]>,
+    /// The lowest and the highest CommitTs, once all ids have ended.
+    range: OnceLock<(Lsn, Lsn)>,
 }
 
 impl Chunk {
     pub(super) fn new(number: u64) -> Chunk {
-        Chunk { number, values: (0..CHUNK_LEN).map(|_| Value::new(IN_FLIGHT)).collect() }
+        Chunk { number, values: (0..CHUNK_LEN).map(|_| Value::new(IN_FLIGHT)).collect(), range: OnceLock::new() }
     }
 
     /// The number of the chunk of this id.
@@ -90,6 +92,9 @@ impl Chunk {
 
     /// The lowest and the highest CommitTs, if all ids from `begin` on have ended, and none of them is undone.
     fn range(&self, begin: TxnId) -> Option<(Lsn, Lsn)> {
+        if let Some(range) = self.range.get() {
+            return Some(*range);
+        }
         let first = self.number * CHUNK_LEN;
         let mut range = (Lsn(u64::MAX), Lsn::ZERO);
         // From the last on: it is the last one given out.
@@ -100,7 +105,7 @@ impl Chunk {
                 commit => range = (range.0.min(Lsn(commit)), range.1.max(Lsn(commit))),
             }
         }
-        Some(range)
+        Some(*self.range.get_or_init(|| range))
     }
 }
 
@@ -170,7 +175,7 @@ enum State {
 /// What changes the table's bounds has this.
 #[derive(Default)]
 struct Bounds {
-    /// The oldest id of this process that is not known to have ended.
+    /// The oldest id of this process that is not known to have ended and to be visible to all.
     next: u64,
     /// Transactions from before the open that have not ended.
     losers: BTreeSet<TxnId>,
@@ -181,7 +186,7 @@ pub(crate) struct CommitTable {
     /// Replaced with `bounds` locked.
     parts: ArcSwap<Parts>,
     bounds: Mutex<Bounds>,
-    /// All ids below this one have ended. Written with `bounds` locked.
+    /// All ids below this one have ended, and are visible to all. Written with `bounds` locked.
     floor: AtomicU64,
     last_visible: AtomicU64,
 }
@@ -278,7 +283,7 @@ impl CommitTable {
     }
 
     /// Whether a transaction has ended: committed, or without rows. One load for ids below the floor; else some 10 ns,
-    /// without a mutex, but for ids from before the open while there are losers.
+    /// without a mutex, but for ids that have left the table while there is an older loser.
     pub(crate) fn has_ended(&self, txn: TxnId) -> bool {
         if self.is_below_floor(txn) {
             return true;

@@ -17,7 +17,7 @@
 //!
 //! A transaction that fits one group is that group. A transaction of several groups [locks](locks) the rows that it has
 //! changed; readers meanwhile see [the rows before it](before), as readers of [snapshots] do. If it fails, or the
-//! process ends, it becomes a [`Loser`](slots::Loser), and its changes are undone.
+//! process ends, it becomes a [`Loser`](work::Loser), and its changes are undone.
 
 pub(crate) mod before;
 pub(crate) mod commit_table;
@@ -31,6 +31,7 @@ pub(crate) mod record;
 pub(crate) mod slots;
 pub(crate) mod snapshots;
 pub(crate) mod view;
+pub(crate) mod work;
 
 use record::{Kind, UndoRecord};
 

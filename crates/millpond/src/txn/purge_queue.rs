@@ -4,7 +4,7 @@ use std::collections::{BTreeSet, HashMap, VecDeque};
 
 use foldhash::fast::FixedState;
 
-use crate::base::ids::{PageId, TxnId};
+use crate::base::ids::{Lsn, PageId, TxnId};
 
 /// The work that a pass through an undo page left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -12,9 +12,11 @@ pub(crate) enum Rest {
     Nothing,
     /// Some records were not looked at.
     Unread,
-    /// Some records cannot be purged while this is the oldest active transaction or, for [`TxnId::END`], before the
-    /// keeper's next tick.
+    /// The record of this transaction cannot be purged before the oldest transaction in the way is a later one or, for
+    /// [`TxnId::END`], before the keeper's next tick.
     HeldBack(TxnId),
+    /// The same, and it is a snapshot that does not see this transaction.
+    Kept(TxnId),
 }
 
 /// The state of an undo page.
@@ -25,8 +27,8 @@ struct UndoPage {
     is_queued: bool,
     /// A thread is going through the page.
     is_under_way: bool,
-    /// No slot has the page: the last transaction with records there.
-    left_by: Option<TxnId>,
+    /// No slot has the page: snapshots from this moment on see all transactions with records there.
+    left_at: Option<Lsn>,
 }
 
 #[derive(Default)]
@@ -40,9 +42,9 @@ pub(super) struct PurgeQueue {
     /// Pages that a snapshot keeps from purge, by the transaction that the snapshot does not see. The same tick queues
     /// them again once it does.
     pinned: BTreeSet<(TxnId, PageId)>,
-    /// Pages that purge has gone through and that no slot has, by their last transaction: readers of a snapshot may
-    /// need them until each snapshot sees it.
-    pub(super) retained: BTreeSet<(TxnId, PageId)>,
+    /// Pages that purge has gone through and that no slot has, by the moment from which on snapshots see all
+    /// transactions with records there: readers of earlier snapshots may need them.
+    retained: BTreeSet<(Lsn, PageId)>,
     /// Pages that are no longer needed.
     pub(super) unneeded: VecDeque<PageId>,
 }
@@ -96,21 +98,22 @@ impl PurgeQueue {
     /// Puts back a page that the caller took and went through up to record `purged`.
     pub(super) fn put_back(&mut self, id: PageId, purged: usize, rest: Rest) {
         let Some(page) = self.pages.get_mut(&id) else { return };
-        let (was_queued, left_by) = (page.is_queued, page.left_by);
+        let (was_queued, left_at) = (page.is_queued, page.left_at);
         (page.purged, page.is_under_way) = (purged, false);
         page.is_queued |= rest != Rest::Nothing;
         match rest {
             Rest::Unread => self.queue.push_front(id),
             _ if was_queued => self.queue.push_back(id),
-            Rest::HeldBack(in_the_way) => _ = self.later.insert((in_the_way, id)),
-            Rest::Nothing => left_by.into_iter().for_each(|txn| self.leave(id, txn)),
+            Rest::HeldBack(txn) => _ = self.later.insert((txn, id)),
+            Rest::Kept(txn) => _ = self.pinned.insert((txn, id)),
+            Rest::Nothing => left_at.into_iter().for_each(|at| self.leave(id, at)),
         }
     }
 
-    /// Queues the pages that transactions before `oldest` kept from purge, and those that were to wait for this tick. A
-    /// page behind a snapshot is not read again as long as the snapshot lives: its transaction has ended, and is not
-    /// before `oldest`.
-    pub(super) fn look_again(&mut self, oldest: impl FnOnce() -> TxnId, has_ended: impl Fn(TxnId) -> bool) {
+    /// Queues the pages that transactions before `oldest` kept from purge, and those that were to wait for this tick.
+    /// `is_kept` says whether it is a snapshot that does not see a transaction: such a page is not read again before
+    /// each snapshot does.
+    pub(super) fn look_again(&mut self, oldest: impl FnOnce() -> TxnId, is_kept: impl Fn(TxnId) -> bool) {
         if self.later.is_empty() && self.pinned.is_empty() {
             return;
         }
@@ -120,31 +123,33 @@ impl PurgeQueue {
         let due = [std::mem::replace(&mut self.pinned, pinned), std::mem::take(&mut self.later), at_tick];
         self.queue.extend(due.into_iter().flatten().map(|(_, id)| id));
         for page in still {
-            let by = if has_ended(page.0) { &mut self.pinned } else { &mut self.later };
+            let by = if is_kept(page.0) { &mut self.pinned } else { &mut self.later };
             by.insert(page);
         }
     }
 
-    /// Pages of transactions before `oldest` are no longer needed: no snapshot has to look behind their changes.
-    pub(super) fn reap(&mut self, oldest: impl FnOnce() -> TxnId) {
+    /// Pages whose transactions are all visible at the `horizon` are no longer needed: no snapshot has to look behind
+    /// their changes.
+    pub(super) fn reap(&mut self, horizon: impl FnOnce() -> Lsn) {
         if self.retained.is_empty() {
             return;
         }
-        let oldest = if planted!("undo_pages_not_retained") { TxnId::END } else { oldest() };
-        let later = self.retained.split_off(&(oldest, PageId(0)));
+        let horizon = if planted!("undo_pages_not_retained") { Lsn(u64::MAX - 1) } else { horizon() };
+        let later = self.retained.split_off(&(horizon.plus(1), PageId(0)));
         let reaped = std::mem::replace(&mut self.retained, later);
         self.unneeded.extend(reaped.into_iter().map(|(_, id)| id));
     }
 
-    /// Notes that no slot has the page any more (TXN-4); `last` is the last transaction with records there.
-    pub(super) fn leave(&mut self, id: PageId, last: TxnId) {
+    /// Notes that no slot has the page any more (TXN-4). All transactions with records there have ended, and are
+    /// visible from `at` on.
+    pub(super) fn leave(&mut self, id: PageId, at: Lsn) {
         match self.pages.get_mut(&id) {
             Some(page) if (page.is_queued || page.is_under_way) && !planted!("undo_page_left_early") => {
-                page.left_by = Some(last);
+                page.left_at = Some(at);
             }
             _ => {
                 self.pages.remove(&id);
-                self.retained.insert((last, id));
+                self.retained.insert((at, id));
             }
         }
     }
@@ -165,7 +170,7 @@ mod tests {
         assert_eq!(queue.take(), Some((id, 0)));
         queue.enqueue(id);
         queue.enqueue(other);
-        queue.leave(id, TxnId(9));
+        queue.leave(id, Lsn(900));
         assert_eq!((queue.len(), queue.take(), queue.take()), (1, Some((other, 0)), None));
         queue.put_back(other, 4, Rest::Unread);
         queue.put_back(id, 3, Rest::Nothing);
@@ -180,9 +185,9 @@ mod tests {
         queue.look_again(|| TxnId(9), |_| false);
         assert_eq!(queue.take(), Some((id, 3)));
         queue.put_back(id, 5, Rest::Nothing);
-        queue.reap(|| TxnId(9));
+        queue.reap(|| Lsn(899));
         assert_eq!((queue.len(), queue.unneeded.front()), (0, None), "a snapshot may still need it");
-        queue.reap(|| TxnId(10));
+        queue.reap(|| Lsn(900));
         assert_eq!(queue.unneeded.front(), Some(&id));
     }
 

@@ -17,6 +17,7 @@ use super::locks::Locks;
 use super::purge_queue::{PurgeQueue, Rest};
 use super::record::{Kind, record_head};
 use super::snapshots::Snapshots;
+use super::work::{Loser, Work};
 use crate::base::aligned::{to_u64, to_usize};
 use crate::base::error::Error;
 use crate::base::ids::{Lsn, PageId, SpaceId, TxnId};
@@ -103,6 +104,8 @@ struct Directory {
     purge_debt: PurgeDebt,
     /// Pages that are no longer needed, and must be read before they can be given back.
     cold: Vec<PageId>,
+    /// The last work of the purge thread was the read of such a page.
+    has_read: bool,
     /// Pages to read that the keeper wants to merge, or to merge others with.
     cold_merges: VecDeque<PageId>,
     /// Number of `cold_merges` that may be read before the keeper has tried to merge again.
@@ -113,27 +116,6 @@ struct Directory {
     losers_later: Vec<Loser>,
     is_waiting: bool,
     stop: bool,
-}
-
-/// A transaction of several groups that will not be committed. It is active and in flight until it is undone.
-#[derive(Debug)]
-pub(crate) struct Loser {
-    pub(crate) txn: TxnId,
-    pub(crate) header: UndoRef,
-    /// The transaction's records, in their order.
-    pub(crate) records: Vec<UndoRef>,
-    /// The pages that hold the records, and other pages that are no longer needed once the records are not.
-    pub(crate) pages: Vec<PageId>,
-}
-
-/// Work for the purge thread.
-pub(crate) enum Work {
-    /// Undo what this transaction changed.
-    RollBack(Loser),
-    /// Go through this page, from this record on.
-    Purge(PageId, usize),
-    /// Read this page into memory, for the keeper.
-    Read(PageId),
 }
 
 impl Transactions {
@@ -180,12 +162,17 @@ impl Transactions {
         self.commits.floor(self.snapshots.horizon())
     }
 
+    /// Whether a transaction has ended, and a snapshot does not see it.
+    fn is_kept(&self, txn: TxnId) -> bool {
+        self.commits.has_ended(txn) && !self.commits.is_visible_at(txn, self.snapshots.horizon())
+    }
+
     /// Queues the undo pages that existed when the database was opened.
     pub(crate) fn adopt(&self, pages: impl IntoIterator<Item = PageId>) {
         let mut directory = self.directory.lock();
         for id in pages {
             directory.pages.enqueue(id);
-            directory.pages.leave(id, TxnId(0));
+            directory.pages.leave(id, Lsn::ZERO);
         }
     }
 
@@ -222,7 +209,7 @@ impl Transactions {
         for page in loser.pages {
             // Purge has to look at the delete marks that the rollback restored.
             directory.pages.enqueue(page);
-            directory.pages.leave(page, loser.txn);
+            directory.pages.leave(page, self.commits.last_visible());
         }
     }
 
@@ -238,7 +225,7 @@ impl Transactions {
         let wakes = {
             let mut guard = self.directory.lock();
             let directory = &mut *guard;
-            directory.pages.look_again(|| self.oldest(), |txn| self.commits.has_ended(txn));
+            directory.pages.look_again(|| self.oldest(), |txn| self.is_kept(txn));
             // So that no writer has to make it.
             if let Some(chunk) = &directory.chunk {
                 self.commits.chunk_numbered(chunk.number() + 1);
@@ -262,9 +249,14 @@ impl Transactions {
             if let Some(loser) = directory.losers.pop_front() {
                 return Some(Work::RollBack(loser));
             }
-            if let Some(id) = directory.cold.pop() {
+            // In turns with purge: when a long snapshot ends, there may be many.
+            if (!directory.has_read || directory.pages.ready() == 0)
+                && let Some(id) = directory.cold.pop()
+            {
+                directory.has_read = true;
                 return Some(Work::Read(id));
             }
+            directory.has_read = false;
             if directory.merge_reads > 0
                 && let Some(id) = directory.cold_merges.pop_front()
             {
@@ -292,6 +284,10 @@ impl Transactions {
 
     /// Puts back a page that the caller went through up to record `purged`.
     pub(crate) fn purged(&self, id: PageId, purged: usize, rest: Rest) {
+        let rest = match rest {
+            Rest::HeldBack(txn) if self.is_kept(txn) => Rest::Kept(txn),
+            other => other,
+        };
         self.directory.lock().pages.put_back(id, purged, rest);
     }
 
@@ -324,12 +320,13 @@ impl Transactions {
     /// Asks purge to read a page that is to be given back.
     pub(crate) fn want_read(&self, id: PageId) {
         self.directory.lock().cold.push(id);
+        self.work.notify_one();
     }
 
     /// Takes a page that is no longer needed, if there are more than `keep`.
     pub(crate) fn take_unneeded(&self, keep: usize) -> Option<PageId> {
         let mut directory = self.directory.lock();
-        directory.pages.reap(|| self.oldest());
+        directory.pages.reap(|| self.snapshots.horizon());
         let unneeded = &mut directory.pages.unneeded;
         if unneeded.len() > keep { unneeded.pop_front() } else { None }
     }
@@ -337,7 +334,7 @@ impl Transactions {
     /// Takes the page that was needed last: mostly it is still in memory.
     fn take_newest_unneeded(&self) -> Option<PageId> {
         let mut directory = self.directory.lock();
-        directory.pages.reap(|| self.oldest());
+        directory.pages.reap(|| self.snapshots.horizon());
         directory.pages.unneeded.pop_back()
     }
 
@@ -568,14 +565,15 @@ impl Slot<'_> {
         for page in self.marked.drain(..) {
             directory.pages.enqueue(page);
         }
+        let visible = self.all.commits.last_visible();
         for page in self.left.drain(..) {
-            directory.pages.leave(page, txn);
+            directory.pages.leave(page, visible);
         }
         let mut kept = std::mem::take(&mut self.kept);
         // A large batch's unused pages are left to others.
         let surplus = PAGES_KEPT.min(kept.pages.len());
         for page in kept.pages.drain(surplus..) {
-            directory.pages.leave(page, txn);
+            directory.pages.leave(page, visible);
         }
         if kept.undo.capacity() > UNDO_KEPT {
             kept.undo = Vec::new();

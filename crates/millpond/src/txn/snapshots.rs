@@ -6,8 +6,9 @@
 //! SNAP-2  A snapshot that is too old is marked as ended before it leaves the list. A reader looks at the mark after it
 //!         has read and before it returns anything: what it has read after a later horizon is thrown away.
 //!
-//! What all versions up to the horizon hide from each snapshot may be removed: purge, compaction of stamps and the
-//! giving back of undo pages go by it. The commit table goes by the [`Cut`], which has all moments.
+//! A version that was overwritten or deleted at or before the horizon may be removed: no snapshot sees it. Purge,
+//! compaction of stamps and the giving back of undo pages go by that. The commit table goes by the [`Cut`], which has
+//! all moments.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -132,9 +133,8 @@ impl Snapshots {
     /// The keeper's tick: ends snapshots that are too old, and keeps the commit table small.
     pub(super) fn tick(&self) {
         self.end_old();
-        if let Some(cut) = self.cut() {
-            self.commits.put_together(|range| cut.has_none_within(range));
-        }
+        let cut = self.cut();
+        self.commits.put_together(|range| cut.has_none_within(range));
     }
 
     /// Ends the snapshots that are too old (SNAP-2).
@@ -164,12 +164,12 @@ impl Snapshots {
         oldest.map_or(visible, |oldest| visible.min(oldest))
     }
 
-    /// The moments of all live snapshots; `None`: there is none.
-    pub(crate) fn cut(&self) -> Option<Cut> {
+    /// The moments of all live snapshots.
+    pub(crate) fn cut(&self) -> Cut {
         let visible = self.commits.last_visible();
         let mut live: Vec<Lsn> = self.list.lock().live.keys().map(|(at, _)| *at).collect();
         live.dedup();
-        if live.is_empty() { None } else { Some(Cut { visible, live }) }
+        Cut { visible, live }
     }
 
     /// The number of live snapshots, and how long the oldest has lived, in ns; 0: there is none.

@@ -39,7 +39,8 @@ use crate::redo::append::{set_appended, take_appended};
 use crate::redo::credits::LogCredit;
 use crate::txn::purge_queue::Rest;
 use crate::txn::record::UndoRecord;
-use crate::txn::slots::{Slot, Work};
+use crate::txn::slots::Slot;
+use crate::txn::work::Work;
 use crate::undo::rollback::roll_back;
 
 /// Most rows that one mini-transaction removes.
@@ -167,7 +168,8 @@ fn purge_page(engine: &Engine, id: PageId, from: usize, most: usize) -> Result<P
     {
         let page = engine.core.pool.load(id)?.read();
         let view = page.view();
-        let records = (from..view.len()).map(|index| UndoRecord::decode(view.value(index)));
+        let record_at = |index| UndoRecord::decode(view.value(index));
+        let records = (from..view.len()).map(record_at);
         // An entry that is no record is skipped; `check` reports it.
         for record in records.take_while(|record| record.is_none_or(|record| record.txn < oldest)) {
             if purged.rows >= most {
@@ -190,6 +192,8 @@ fn purge_page(engine: &Engine, id: PageId, from: usize, most: usize) -> Result<P
         }
         if purged.to == view.len() {
             purged.rest = Rest::Nothing;
+        } else if let (Rest::HeldBack(_), Some(record)) = (purged.rest, record_at(purged.to)) {
+            purged.rest = Rest::HeldBack(record.txn);
         }
     }
     // Leaf by leaf.

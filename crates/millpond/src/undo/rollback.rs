@@ -28,7 +28,7 @@ use crate::redo::credits::LogCredit;
 use crate::txn::before::load_record;
 use crate::txn::header::end_header;
 use crate::txn::record::{Kind, Undo, UndoRecord};
-use crate::txn::slots::Loser;
+use crate::txn::work::Loser;
 
 /// Most bytes of redo of a compaction.
 const COMPACT_LEN: usize = 16;

@@ -163,9 +163,11 @@ pub(crate) fn attempt<'p, 'a>(
     let done = |end| Done { end, was_there, ops: planned_ops };
     if planned.changes.is_empty() {
         // Nothing to change. The earlier change that makes this true may not be durable yet, but the caller is told
-        // that it is: so the caller waits for the log up to there.
+        // that it is: so the caller waits for the log up to there. All commits up to there are in the commit table: a
+        // later snapshot is of that moment, or a later one.
         let end = leaves.iter().map(|(_, page)| page.lsn()).max().unwrap_or(Lsn::ZERO);
-        return Ok(done(end.max(engine.txns.commits.last_visible())));
+        engine.txns.commits.show(end);
+        return Ok(done(engine.txns.commits.last_visible()));
     }
     let undo = find_undo_pages(engine, slot, &mut planned)?;
     let exact = planned.redo_len() + undo.redo_len() + TXN_LEN;

@@ -175,6 +175,101 @@ fn snapshot_reads_no_tree_that_came_later() {
     assert!(matches!(snapshot.get(&tree, "a"), Err(Error::TreeNotFound(_))));
 }
 
+/// A truncated tree or table is empty for a snapshot that was taken afterwards, whenever its first handle is opened. An
+/// older one gets an error, from old handles and from new ones.
+#[test]
+fn snapshot_after_a_truncation_or_a_build_sees_what_came_of_it() {
+    let db = open(&SimulatedDisk::new(), small_options());
+    db.create_tree("t").expect("created").put("a", "1").expect("written");
+    let table = db.create_table("u", TableDefinition::new()).expect("created");
+    table.put("a", "1").expect("written");
+    let (old, handle) = (db.snapshot().expect("open"), db.open_tree("t").expect("there"));
+    let index = table.create_index("first", [Field::value(0..1)]).expect("built");
+    let after = db.snapshot().expect("open");
+    assert!(matches!(old.entries(&index, ..).map(drop), Err(Error::SnapshotTooOld(_))));
+    assert_eq!(after.entries(&index, ..).expect("here").count(), 1);
+    assert_eq!(old.get(&table, "a").expect("read").as_deref(), Some(&b"1"[..]), "the rows are older");
+    drop(index);
+    db.truncate_tree("t").expect("truncated");
+    db.truncate_table("u").expect("truncated");
+    let after = db.snapshot().expect("open");
+    let (tree, table) = (db.open_tree("t").expect("there"), db.open_table("u").expect("there"));
+    assert_eq!((after.get(&tree, "a").expect("read"), after.get(&table, "a").expect("read")), (None, None));
+    assert_eq!(after.scan(&table, ..).expect("here").count(), 0);
+    assert!(matches!(old.get(&tree, "a"), Err(Error::SnapshotTooOld(_))));
+    assert!(matches!(old.get(&table, "a"), Err(Error::SnapshotTooOld(_))));
+    assert!(matches!(old.get(&handle, "a"), Err(Error::TreeNotFound(_))));
+}
+
+/// A large batch fails again and again, and is undone, while scans at snapshots meet its rows. The pool is so small
+/// that undo pages are read, and given back when the batch is undone.
+#[test]
+fn snapshots_beside_batches_that_are_undone_are_right() {
+    for seed in 0..3u64 {
+        run(seed, || {
+            let db = open(&SimulatedDisk::new(), small_options().durability(Durability::None));
+            let tree = account(&db);
+            let last = db.create_tree("last").expect("created");
+            last.put("there", "1").expect("written");
+            let writer = {
+                let (db, tree) = (db.clone(), tree.clone());
+                let work = move || {
+                    for turn in 0..12u64 {
+                        let mut batch = WriteBatch::new();
+                        for row in 0..400u32 {
+                            batch.put(&tree, row.to_be_bytes(), value(turn * 1_000 + u64::from(row) + 5_000));
+                        }
+                        batch.insert(&last, "there", "2");
+                        assert!(matches!(db.write(batch), Err(Error::KeyExists(_))));
+                        sleep_ns(40_000_000);
+                    }
+                };
+                spawn("writer", work).expect("a thread")
+            };
+            let mut numbers = Numbers(seed);
+            while db.stats().rollbacks < 12 {
+                let snapshot = db.snapshot().expect("open");
+                sleep_ns(numbers.below(30_000_000));
+                assert_eq!(sum(&rows(&snapshot, &tree, numbers.below(2) == 0)), u64::from(ROWS) * EACH, "seed {seed}");
+                let row = u32::try_from(numbers.below(400)).expect("small").to_be_bytes();
+                let found = snapshot.get(&tree, row).expect("read");
+                assert_eq!(found.is_some(), row < ROWS.to_be_bytes());
+            }
+            writer.join().expect("no panic");
+            drop(tree);
+            db.close().expect("closed");
+        });
+    }
+}
+
+/// Beside an old snapshot the commit table does not grow with the number of transactions.
+#[test]
+fn commit_table_stays_small_beside_an_old_snapshot() {
+    run(1, || {
+        let db = open(&SimulatedDisk::new(), small_options().durability(Durability::None));
+        let tree = db.create_tree("t").expect("created");
+        tree.put("a", "first").expect("written");
+        let old = db.snapshot().expect("open");
+        let mut middle = None;
+        for turn in 0..30_000u32 {
+            tree.put("a", turn.to_be_bytes()).expect("written");
+            if turn == 15_000 {
+                middle = Some(db.snapshot().expect("open"));
+            }
+        }
+        settle(&db);
+        // The chunks of the two snapshots, the one under way, and one ahead.
+        let bytes = db.stats().commit_table_bytes;
+        assert!(bytes <= 4 * 32 * 1024, "{bytes} bytes");
+        assert_eq!(old.get(&tree, "a").expect("read").as_deref(), Some(&b"first"[..]));
+        let middle = middle.expect("taken").get(&tree, "a").expect("read");
+        assert_eq!(middle.as_deref(), Some(&15_000u32.to_be_bytes()[..]));
+        assert_eq!(db.stats().snapshot_steps_max, 30_000, "no chain is cut yet");
+        drop((old, tree));
+        db.close().expect("closed");
+    });
+}
+
 /// While a snapshot lives, purge leaves what it sees; when it goes, everything goes.
 #[test]
 fn deleted_rows_go_once_no_snapshot_sees_them() {

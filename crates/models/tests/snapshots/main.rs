@@ -1,8 +1,8 @@
 //! The list of live snapshots and the commit table, `txn/snapshots.rs` and `txn/commit_table.rs` themselves, under
 //! loom, with the pruner as a thread of its own.
 //!
-//! A version that was current in [a, b) goes when a pruner has seen a horizon of b or later. A snapshot at `at` needs the
-//! version with a <= at < b. So it loses none if, while it lives, no pruner has seen a horizon after `at` (SNAP-1).
+//! A version that was current in [a, b) goes when a pruner has seen a horizon of b or later. A snapshot at `at` needs
+//! the version with a <= at < b. So it loses none if, while it lives, no pruner has seen a horizon after `at` (SNAP-1).
 //!
 //! | shown | by |
 //! |---|---|
@@ -184,10 +184,9 @@ fn chunk_is_put_together_only_between_snapshots() {
             let model = Arc::clone(&model);
             thread::spawn(move || {
                 for _ in 0..2 {
-                    if let Some(cut) = model.snapshots.cut() {
-                        model.pruned.0.load(Ordering::SeqCst);
-                        model.commits.put_together(|range| cut.has_none_within(range));
-                    }
+                    let cut = model.snapshots.cut();
+                    model.pruned.0.load(Ordering::SeqCst);
+                    model.commits.put_together(|range| cut.has_none_within(range));
                     let horizon = model.snapshots.horizon();
                     model.pruned.0.load(Ordering::SeqCst);
                     model.commits.floor(horizon);

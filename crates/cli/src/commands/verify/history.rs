@@ -38,6 +38,8 @@ pub(super) enum Question {
 /// A read, and what it returned: number and version of each row; of an index entry number and group.
 pub(super) struct Read {
     pub(super) at: CommitTs,
+    /// The latest CommitTs that was returned before the read began.
+    pub(super) committed: u64,
     pub(super) question: Question,
     pub(super) answer: Vec<(u32, u64)>,
 }
@@ -49,10 +51,10 @@ struct Change {
     version: Option<u64>,
 }
 
-/// The rows that a right read looked at.
+/// What a right read had to look behind.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Looked {
-    /// Rows, deleted ones too, of which a newer version was committed.
+    /// Rows, deleted ones too, of which a newer version was committed before the read began.
     pub(super) old_rows: u64,
     /// The most newer versions of one of them.
     pub(super) most_newer: u64,
@@ -108,17 +110,17 @@ impl History {
     }
 
     /// The version of a row at a moment.
-    fn version(&self, place: Place, number: u32, at: CommitTs, looked: &mut Looked) -> Option<u64> {
+    fn version(&self, place: Place, number: u32, read: &Read, looked: &mut Looked) -> Option<u64> {
         let changes = self.of(place, number);
-        let seen = changes.partition_point(|change| change.commit <= at);
-        let newer = (changes.len() - seen) as u64;
+        let seen = changes.partition_point(|change| change.commit <= read.at);
+        let newer = changes[seen..].partition_point(|change| u64::from(change.commit) <= read.committed) as u64;
         looked.add(Looked { old_rows: u64::from(newer > 0), most_newer: newer });
         changes[..seen].last().and_then(|change| change.version)
     }
 
     /// What the read has to return.
     fn expected(&self, read: &Read, looked: &mut Looked) -> Vec<(u32, u64)> {
-        let mut row = |place, number| Some((number, self.version(place, number, read.at, looked)?));
+        let mut row = |place, number| Some((number, self.version(place, number, read, looked)?));
         match &read.question {
             Question::Get(place, number) => row(*place, *number).into_iter().collect(),
             Question::First(place) => (0..KEYS).find_map(|number| row(*place, number)).into_iter().collect(),
@@ -203,7 +205,7 @@ mod tests {
     }
 
     fn read(at: u64, question: Question, answer: &[(u32, u64)]) -> Read {
-        Read { at: CommitTs::from(at), question, answer: answer.to_vec() }
+        Read { at: CommitTs::from(at), committed: 30, question, answer: answer.to_vec() }
     }
 
     #[test]

@@ -12,6 +12,9 @@ use crate::exit::{Answer, Failure};
 
 /// Arguments of `verify`.
 #[derive(Debug, Args)]
+#[command(after_long_help = "\
+Example:
+  millpond verify snapshot --reads 100000 --threads 4")]
 pub(crate) struct VerifyArgs {
     #[command(subcommand)]
     promise: Promise,

@@ -61,7 +61,7 @@ impl Reader {
         self.reads += 1;
         let which = self.random.random_range(0..self.held.len());
         let question = any_question(&mut self.random);
-        ask(rows, &self.held[which], question)
+        ask(rows, &self.held[which], question, moments)
     }
 }
 
@@ -99,8 +99,9 @@ fn any_question(random: &mut Random) -> Question {
 }
 
 /// Asks a question at a snapshot.
-pub(super) fn ask(rows: &Rows, snapshot: &Snapshot, question: Question) -> Result<Read, String> {
-    let mut read = Read { at: snapshot.commit_ts(), question, answer: Vec::new() };
+pub(super) fn ask(rows: &Rows, snapshot: &Snapshot, question: Question, moments: &Moments) -> Result<Read, String> {
+    let committed = moments.committed.load(Ordering::SeqCst);
+    let mut read = Read { at: snapshot.commit_ts(), committed, question, answer: Vec::new() };
     match answer(rows, snapshot, &read.question) {
         Ok(Ok(answer)) => read.answer = answer,
         Ok(Err(wrong)) => return Err(format!("{read}: {wrong}")),

@@ -1,6 +1,6 @@
 //! The rows of the test. A value follows from its row's key and version, and names the version.
 
-use millpond::{Db, Error, Field, RowsOf, Table, TableDefinition, Tree};
+use millpond::{Db, Error, Field, RowsOf, Table, TableDefinition, Tree, WriteBatch};
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 
@@ -122,6 +122,11 @@ impl Rows {
             Place::Table => (&self.table).into(),
             Place::Tree => (&self.tree).into(),
         }
+    }
+
+    /// Adds the insertion of a row that is there: the last change of the batch, which is refused.
+    pub(super) fn insert_again(&self, batch: &mut WriteBatch) {
+        batch.insert(&self.cold, 0u32.to_be_bytes(), [7; COLD_LEN]);
     }
 
     /// Reads cold rows: their pages take the frames of others.

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 
-use millpond::{Durability, WriteBatch};
+use millpond::{Durability, Error, WriteBatch};
 use rand::RngExt;
 
 use super::history::Batch;
@@ -24,13 +24,16 @@ impl Writer {
         Writer { random, next: u64::from(number) << 48 }
     }
 
-    /// Writes so many batches. An error says what was wrong.
+    /// Writes so many batches, and returns those that were committed. An error says what was wrong.
     pub(super) fn write(&mut self, rows: &Rows, moments: &Moments, batches: u64) -> Result<Vec<Batch>, String> {
-        (0..batches).map(|_| self.write_once(rows, moments)).collect()
+        (0..batches).filter_map(|_| self.write_once(rows, moments).transpose()).collect()
     }
 
-    fn write_once(&mut self, rows: &Rows, moments: &Moments) -> Result<Batch, String> {
-        let is_large = self.random.random_ratio(1, 200);
+    /// Writes a batch. `None`: it was refused, as it had to be.
+    fn write_once(&mut self, rows: &Rows, moments: &Moments) -> Result<Option<Batch>, String> {
+        let is_large = self.random.random_ratio(1, 100);
+        // A large one has changed most of its rows by then: readers meet them while they are undone.
+        let is_refused = self.random.random_ratio(if is_large { 8 } else { 1 }, 20);
         let count = if is_large { LARGE } else { self.random.random_range(1..=6) };
         let mut changes = BTreeMap::new();
         for turn in 0..count {
@@ -54,15 +57,22 @@ impl Writer {
         }
         let durability = if self.random.random_ratio(1, 50) { Durability::Commit } else { Durability::None };
         batch.durability(durability);
+        if is_refused {
+            rows.insert_again(&mut batch);
+        }
         let taken = moments.taken.load(Ordering::SeqCst);
-        let commit = rows.db.write(batch).map_err(|error| format!("a batch of {count} changes failed: {error}"))?;
+        let commit = match rows.db.write(batch) {
+            Err(Error::KeyExists(_)) if is_refused => return Ok(None),
+            Ok(_) if is_refused => return Err("a batch inserted a row that was there".to_owned()),
+            written => written.map_err(|error| format!("a batch of {count} changes failed: {error}"))?,
+        };
         if u64::from(commit) <= taken {
             return Err(format!(
                 "a batch has CommitTs {commit}, though a snapshot of {taken} was taken before it began"
             ));
         }
         moments.committed.fetch_max(commit.into(), Ordering::SeqCst);
-        Ok(Batch { commit, changes })
+        Ok(Some(Batch { commit, changes }))
     }
 
     fn version(&mut self) -> u64 {

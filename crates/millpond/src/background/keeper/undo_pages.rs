@@ -46,7 +46,6 @@ impl Keeper {
         let _nobody_writes = engine.writers.none();
         let Some(pin) = core.pool.fetch(id) else {
             engine.txns.want_read(id);
-            engine.txns.wake_purge();
             return Ok(true);
         };
         let Some(credit) = core.log.try_reserve(REDO_LEN, 1)? else { return Ok(false) };
