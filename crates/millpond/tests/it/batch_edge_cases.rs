@@ -170,7 +170,7 @@ fn a_rebuild_undoes_no_batch_that_was_committed() {
 #[test]
 fn readers_and_undo_pages_that_are_used_again() {
     const ROWS: u32 = 200;
-    for seed in 0..seeds(2, 6) {
+    for seed in 0..seeds(1, 6) {
         let disk = SimulatedDisk::with_image(BTreeMap::new(), SLOW);
         run(seed, || {
             let db = open(&disk, small_options().durability(Durability::None));
