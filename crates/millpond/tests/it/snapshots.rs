@@ -497,4 +497,11 @@ fn write_returns_the_moment_from_which_a_snapshot_sees_it() {
         assert_eq!(u64::from(commit), commit.to_string().parse::<u64>().expect("a number"));
         last = commit;
     }
+    // A batch that changes nothing: it has seen the split of a leaf, which is later than each commit.
+    (0..40u32).for_each(|row| tree.put((1_000 + row).to_be_bytes(), [1; 900]).expect("written"));
+    let mut batch = WriteBatch::new();
+    (0..40u32)
+        .for_each(|row| _ = batch.delete(&tree, (2_000 + row).to_be_bytes()).put(&tree, row.to_be_bytes(), [1; 300]));
+    let same = db.write(batch).expect("nothing changes");
+    assert!(same >= last && same <= db.snapshot().expect("open").commit_ts());
 }
