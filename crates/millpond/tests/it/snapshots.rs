@@ -497,11 +497,25 @@ fn write_returns_the_moment_from_which_a_snapshot_sees_it() {
         assert_eq!(u64::from(commit), commit.to_string().parse::<u64>().expect("a number"));
         last = commit;
     }
-    // A batch that changes nothing: it has seen the split of a leaf, which is later than each commit.
-    (0..40u32).for_each(|row| tree.put((1_000 + row).to_be_bytes(), [1; 900]).expect("written"));
-    let mut batch = WriteBatch::new();
-    (0..40u32)
-        .for_each(|row| _ = batch.delete(&tree, (2_000 + row).to_be_bytes()).put(&tree, row.to_be_bytes(), [1; 300]));
-    let same = db.write(batch).expect("nothing changes");
-    assert!(same >= last && same <= db.snapshot().expect("open").commit_ts());
+}
+
+/// Purge was the last to change the leaf, after the last commit. A batch that finds nothing to change there returns a
+/// moment that the next snapshot has come to.
+#[test]
+fn write_that_changes_nothing_returns_a_moment_of_snapshots() {
+    run(1, || {
+        let db = open(&SimulatedDisk::new(), small_options().durability(Durability::None));
+        let tree = db.create_tree("t").expect("created");
+        tree.put("a", "1").expect("written");
+        assert!(tree.delete("a").expect("deleted"));
+        settle(&db);
+        assert_eq!(db.stats().purged_rows, 1);
+        let mut batch = WriteBatch::new();
+        batch.delete(&tree, "a");
+        let same = db.write(batch).expect("nothing changes");
+        let now = db.snapshot().expect("open").commit_ts();
+        assert!(same <= now, "{same}, and a snapshot afterwards is of {now}");
+        drop(tree);
+        db.close().expect("closed");
+    });
 }
