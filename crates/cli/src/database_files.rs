@@ -73,6 +73,20 @@ pub(crate) fn is_vacant(dir: &Path) -> Result<bool, Failure> {
     }
 }
 
+/// Makes `dir` ready for a test's own database: it is new or empty, and files can be made in it.
+///
+/// # Errors
+/// Something is in it, or it cannot be read, or written to.
+pub(crate) fn make_vacant(dir: &Path) -> Result<(), Failure> {
+    if !is_vacant(dir)? {
+        return Err(Failure::message(format!(
+            "'{}' is not empty; name a new directory with --dir, or remove what an earlier test left there",
+            dir.display()
+        )));
+    }
+    make_writable(dir)
+}
+
 /// Creates `dir` if it is missing, for its owner alone as the engine does, and tests that a file can be created in it.
 ///
 /// # Errors

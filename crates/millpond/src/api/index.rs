@@ -226,15 +226,12 @@ impl IndexRows {
     fn row_at(&mut self, at: At) -> Result<Option<RowRef<'_>>, Error> {
         while self.scan.advance(at)? {
             let IndexScan { index, entries, fields, key, .. } = &self.scan;
-            let (table, snapshot) = (&index.table, entries.snapshot());
-            let found = match snapshot {
-                Some(snapshot) => snapshot.unless_ended(table.state.rows.get(&table.engine, key, snapshot.view())),
-                None => table.state.rows.get(&table.engine, key, View::Newest),
-            };
+            let (table, view) = (&index.table, entries.view());
+            let found = entries.unless_ended(table.state.rows.get(&table.engine, key, view));
             let found = found.map(|row| row.filter(|row| index.state.definition.has_fields(key, row, fields)));
             let row = match found {
                 // By now a writer may have deleted the row or changed its fields.
-                Ok(None) if snapshot.is_none() => continue,
+                Ok(None) if view == View::Newest => continue,
                 Ok(None) => {
                     self.scan.has_failed = true;
                     return Err(self.scan.index.is_of_another_row(&self.scan.fields, &self.scan.key));

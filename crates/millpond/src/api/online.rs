@@ -187,8 +187,7 @@ impl Db {
 
     /// Sets the age at which a snapshot ends: 1 s to a day. `None`: none ends by itself
     /// ([`Options::max_snapshot_age`](crate::Options::max_snapshot_age)). Waits for nothing: snapshots that are older
-    /// end within a tenth of a second, unless the device
-    /// stands still.
+    /// end within a tenth of a second, unless the device stands still.
     ///
     /// # Errors
     /// [`Error::InvalidOptions`]: too short or too long. [`Error::ReadOnly`] when the engine has stopped.

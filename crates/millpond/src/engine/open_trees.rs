@@ -44,12 +44,6 @@ pub(crate) fn begin_now(engine: &Engine, tree: &TreeState) {
     engine.txns.commits.show(now);
 }
 
-/// The same for loaded trees, which have got their names: purge may have opened some before.
-pub(crate) fn begin_loaded_now(engine: &Engine, spaces: impl Iterator<Item = SpaceId>) {
-    let open_trees = engine.open_trees.lock();
-    spaces.filter_map(|space| open_trees.get(&space)).for_each(|tree| begin_now(engine, tree));
-}
-
 /// Notes that the chunks of a tree are in this space, if there is one.
 pub(crate) fn set_chunks(engine: &Engine, tree: &TreeState, space: Option<SpaceId>) {
     if let Some(space) = space {

@@ -19,7 +19,6 @@ use crate::base::quoted::quoted;
 use crate::base::row::{COLD, COLD_CHUNKED, REFERENCE_LEN, Reference};
 use crate::ddl::catalog;
 use crate::engine::Engine;
-use crate::engine::open_trees::begin_loaded_now;
 use crate::engine::tree_state::Role;
 use crate::load::entry_sorter::EntrySorter;
 use crate::load::loading::Loading;
@@ -168,7 +167,6 @@ impl RowsLoad {
         engine.check_open()?;
         check_untaken(engine, what, name)?;
         let end = catalog::insert(engine, name, entry)?;
-        begin_loaded_now(engine, self.indexes.iter().chain([&self.rows]).map(Loading::space));
         let chunks = self.chunks.iter_mut().map(|chunks| &mut chunks.loading);
         chunks.chain(&mut self.indexes).chain([&mut self.rows]).for_each(|loading| loading.named = true);
         Ok(end)

@@ -58,13 +58,16 @@ impl Scan {
     }
 
     /// What the scan sees.
-    fn view(&self) -> View {
+    pub(crate) fn view(&self) -> View {
         self.snapshot.as_ref().map_or(View::Newest, |snapshot| snapshot.view())
     }
 
-    /// The snapshot whose rows the scan reads.
-    pub(crate) fn snapshot(&self) -> Option<&LiveSnapshot> {
-        self.snapshot.as_deref()
+    /// What was read for the scan, or the error that its snapshot had ended before that (SNAP-2).
+    pub(crate) fn unless_ended<T>(&self, read: Result<T, Error>) -> Result<T, Error> {
+        match &self.snapshot {
+            Some(snapshot) => snapshot.unless_ended(read),
+            None => read,
+        }
     }
 
     /// Fetches the rows of the next leaf.
@@ -112,13 +115,9 @@ impl Scan {
             if !own.rows.is_empty() || self.between.is_none() {
                 break;
             }
-            let fetched = self.advance(at);
             // Rows that were fetched earlier are right whatever happens to the snapshot.
-            let fetched = match &self.snapshot {
-                Some(snapshot) => snapshot.unless_ended(fetched),
-                None => fetched,
-            };
-            if let Err(error) = fetched {
+            let fetched = self.advance(at);
+            if let Err(error) = self.unless_ended(fetched) {
                 self.between = None;
                 (self.front.rows, self.back.rows) = (Rows::default(), Rows::default());
                 return Err(error);

@@ -66,14 +66,12 @@ pub(crate) fn before(
         View::At(_) => {
             // A transaction that was hidden once stays so for the whole walk, also when it is undone meanwhile.
             let newest = stamp.txn;
-            let (mut version, mut stamp) = (Cow::Borrowed(value), stamp);
-            for steps in 1.. {
+            let (mut version, mut stamp, mut steps) = (Cow::Borrowed(value), stamp, 0);
+            let row = loop {
+                steps += 1;
                 match step(&version, stamp) {
                     Ok(Some(Some(older))) => version = Cow::Owned(older),
-                    Ok(Some(None)) => {
-                        txns.snapshots.walks.note(steps);
-                        return Ok(Some(None));
-                    }
+                    Ok(Some(None)) => break None,
                     // Its records stay as long as a live snapshot does not see it. So it was undone since: its record
                     // went, and perhaps the page, too.
                     Ok(None) | Err(Error::Corruption(_)) if !txns.commits.may_have_rows(stamp.txn) => return Ok(None),
@@ -83,13 +81,11 @@ pub(crate) fn before(
                 let hides = |stamp: &Stamp| stamp.txn == newest || txns.hides(view, stamp.txn);
                 match Row::decode(&version).and_then(|row| row.stamp).filter(hides) {
                     Some(older) => stamp = older,
-                    None => {
-                        txns.snapshots.walks.note(steps);
-                        return Ok(Some(before_of(&version)));
-                    }
+                    None => break before_of(&version),
                 }
-            }
-            Ok(None)
+            };
+            txns.snapshots.walks.note(steps);
+            Ok(Some(row))
         }
     }
 }

@@ -127,24 +127,31 @@ fn a_batch_that_fails_late_has_changed_nothing() {
     assert_eq!(sound(&disk).deleted_rows, 0, "deleted rows that came again for a while are purged");
 }
 
-/// A batch overwrites delete marks, purge comes for them meanwhile and finds none, and the batch is undone: the
-/// restored marks go, too. One batch keeps purge away until the rows are overwritten, another keeps the batch in
-/// flight.
-#[test]
-fn delete_marks_that_come_back_behind_purge_are_removed() {
-    let rows = [60, 1200, 2400];
+/// So slow to read that a batch stays in flight for long.
+const SLOW_READS: ServiceTime = ServiceTime { read_ns: 30_000_000, write_ns: 100_000, sync_ns: 1_000_000 };
+
+/// A slow disk with a closed database of trees with so many rows of the first generation.
+fn slow_disk_of<const TREES: usize>(trees: [(&str, u32); TREES]) -> SimulatedDisk {
     let disk = SimulatedDisk::new();
     run(1, || {
         let db = open(&disk, small_options());
-        for (name, rows) in ["t", "u", "v"].into_iter().zip(rows) {
+        for (name, rows) in trees {
             let tree = db.create_tree(name).expect("created");
             db.write(put_all(&tree, rows, 1)).expect("written");
         }
         settle(&db);
         db.close().expect("closed");
     });
-    let time = ServiceTime { read_ns: 30_000_000, write_ns: 100_000, sync_ns: 1_000_000 };
-    let disk = SimulatedDisk::with_image(disk.image(), time);
+    SimulatedDisk::with_image(disk.image(), SLOW_READS)
+}
+
+/// A batch overwrites delete marks, purge comes for them meanwhile and finds none, and the batch is undone: the
+/// restored marks go, too. One batch keeps purge away until the rows are overwritten, another keeps the batch in
+/// flight.
+#[test]
+fn delete_marks_that_come_back_behind_purge_are_removed() {
+    let rows = [60, 1200, 2400];
+    let disk = slow_disk_of([("t", rows[0]), ("u", rows[1]), ("v", rows[2])]);
     run(2, || {
         let db = open(&disk, reopen_options());
         let [t, u, v] = ["t", "u", "v"].map(|name| db.open_tree(name).expect("there"));
@@ -594,18 +601,7 @@ fn batches_and_readers_on_real_threads() {
 #[test]
 fn rows_committed_beside_an_unfinished_batch_survive_a_crash() {
     let rows = 1200;
-    let disk = SimulatedDisk::new();
-    run(1, || {
-        let db = open(&disk, small_options());
-        for (name, rows) in [("t", rows), ("u", 20)] {
-            let tree = db.create_tree(name).expect("created");
-            db.write(put_all(&tree, rows, 1)).expect("written");
-        }
-        settle(&db);
-        db.close().expect("closed");
-    });
-    let time = ServiceTime { read_ns: 30_000_000, write_ns: 100_000, sync_ns: 1_000_000 };
-    let disk = SimulatedDisk::with_image(disk.image(), time);
+    let disk = slow_disk_of([("t", rows), ("u", 20)]);
     let (image, _) = run(2, || {
         let db = open(&disk, reopen_options());
         let [t, u] = ["t", "u"].map(|name| db.open_tree(name).expect("there"));
@@ -624,7 +620,7 @@ fn rows_committed_beside_an_unfinished_batch_survive_a_crash() {
         db.close().expect("closed");
         image
     });
-    let disk = SimulatedDisk::with_image(image, time);
+    let disk = SimulatedDisk::with_image(image, SLOW_READS);
     run(3, || {
         let db = open(&disk, reopen_options());
         let [t, u] = ["t", "u"].map(|name| db.open_tree(name).expect("there"));

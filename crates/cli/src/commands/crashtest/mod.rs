@@ -95,13 +95,7 @@ fn with_profile(name: &str) -> Result<Options, String> {
 
 /// Runs the command.
 pub(crate) fn run(args: &CrashtestArgs) -> Result<Answer, Failure> {
-    if !database_files::is_vacant(&args.dir)? {
-        return Err(Failure::message(format!(
-            "'{}' is not empty; name a new directory with --dir, or remove what an earlier test left there",
-            args.dir.display()
-        )));
-    }
-    database_files::make_writable(&args.dir)?;
+    database_files::make_vacant(&args.dir)?;
     let stop = signals::stop_flag()?;
     let mut oracle = Oracle::default();
     let mut passed = 0;

@@ -91,13 +91,7 @@ pub(super) fn run(args: &SnapshotArgs) -> Result<Answer, Failure> {
     if args.reads == 0 {
         return Err(Failure::message("--reads 0 compares nothing; ask for one at least"));
     }
-    if !database_files::is_vacant(&args.dir)? {
-        return Err(Failure::message(format!(
-            "'{}' is not empty; name a new directory with --dir, or remove what an earlier test left there",
-            args.dir.display()
-        )));
-    }
-    database_files::make_writable(&args.dir)?;
+    database_files::make_vacant(&args.dir)?;
     let stop = signals::stop_flag()?;
     let (dir, reads, threads, seed) = (args.dir.display(), args.reads, args.threads, args.seed);
     print(&format!("verify snapshot in '{dir}': {reads} reads, {threads} threads, seed {seed}\n"))?;
