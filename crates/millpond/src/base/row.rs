@@ -47,6 +47,24 @@ pub(crate) struct UndoRef {
     pub(crate) record: u16,
 }
 
+impl UndoRef {
+    /// Bytes in a stored row.
+    pub(crate) const LEN: usize = size_of::<u32>() + size_of::<u16>();
+
+    /// The bytes in a stored row.
+    pub(crate) fn to_bytes(undo: Option<UndoRef>) -> [u8; UndoRef::LEN] {
+        let mut bytes = [0; UndoRef::LEN];
+        if let Some(UndoRef { page, record }) = undo {
+            bytes[..4].copy_from_slice(&page.wrapping_add(1).to_le_bytes());
+            bytes[4..].copy_from_slice(&record.to_le_bytes());
+        }
+        bytes
+    }
+}
+
+/// Where the undo record is named in a row with a stamp.
+pub(crate) const UNDO_REF_AT: usize = HEAD_LEN - UndoRef::LEN;
+
 /// A row, to read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Row<'a> {
@@ -105,10 +123,7 @@ impl Stamp {
         let mut head = [0; HEAD_LEN];
         head[0] = STAMPED | if is_deleted { DELETED } else { 0 } | if is_chunked { CHUNKED } else { 0 };
         head[1..7].copy_from_slice(&self.txn.to_bytes());
-        if let Some(undo) = self.undo {
-            head[7..11].copy_from_slice(&undo.page.wrapping_add(1).to_le_bytes());
-            head[11..].copy_from_slice(&undo.record.to_le_bytes());
-        }
+        head[UNDO_REF_AT..].copy_from_slice(&UndoRef::to_bytes(self.undo));
         head
     }
 }

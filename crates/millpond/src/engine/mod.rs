@@ -41,7 +41,7 @@ use crate::options::in_force::InForce;
 use crate::options::{Limits, unsynced_max};
 use crate::redo::ending;
 use crate::redo::files::Ring;
-use crate::txn::slots::Transactions;
+use crate::txn::transactions::Transactions;
 
 /// An open database.
 pub(crate) struct Engine {

@@ -26,7 +26,7 @@ use crate::pool::buffer_pool::Pool;
 use crate::redo::files::Geometry;
 use crate::redo::group::BEHIND_MAX;
 use crate::redo::log::{Log, LogLimits};
-use crate::txn::slots::Transactions;
+use crate::txn::transactions::Transactions;
 
 /// The engine of the database that was found. No thread of it runs yet, and nothing is redone.
 pub(super) fn assemble(

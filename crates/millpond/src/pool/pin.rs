@@ -137,6 +137,10 @@ impl<'p> PageRead<'p> {
         &self.guard
     }
 
+    pub(crate) fn lsn(&self) -> Lsn {
+        page_lsn(&self.guard)
+    }
+
     pub(crate) fn frame_id(&self) -> FrameId {
         self.pin.frame
     }

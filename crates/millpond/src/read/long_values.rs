@@ -10,12 +10,12 @@ use crate::base::error::Error;
 use crate::base::page::layout::HEADER_LEN;
 use crate::base::page::view::entry_len;
 use crate::base::quoted::quoted;
-use crate::base::row::{HEAD_LEN, REFERENCE_LEN, Reference, Row};
+use crate::base::row::{HEAD_LEN, REFERENCE_LEN, Reference, Row, Stamp};
 use crate::btree::descent::{Restarts, Target, leaf_read};
 use crate::btree::scan::{Elsewhere, ReadAhead, RowRef, Rows, leaf_forward};
 use crate::engine::Engine;
 use crate::engine::tree_state::TreeState;
-use crate::txn::before::before;
+use crate::txn::before::{Before, Hidden, before};
 use crate::txn::view::View;
 
 /// Number of chunks that a leaf holds.
@@ -44,7 +44,7 @@ impl TreeState {
         view: View,
     ) -> Result<Option<Option<Vec<u8>>>, Error> {
         let reference = match place {
-            Elsewhere::Before(stamp) => match before(&engine.core, &engine.txns, self.space, key, here, stamp, view)? {
+            Elsewhere::Before(stamp) => match self.before(engine, (key, here), stamp, view)? {
                 None => return Ok(None),
                 Some(None) => return Ok(Some(None)),
                 Some(Some(row)) => match row.reference {
@@ -56,6 +56,48 @@ impl TreeState {
                 .ok_or_else(|| Error::Bug("ROW-3: a row's reference has another length".into()))?,
         };
         Ok(self.long_value(engine, key, reference, view)?.map(Some))
+    }
+
+    /// What the reader sees of the row of `key`, which was `value` a moment ago with a stamp that the view hides;
+    /// `Some(None)`: no row. `None`: the row is to be read again.
+    fn before(
+        &self,
+        engine: &Engine,
+        (key, value): RowRef<'_>,
+        stamp: Stamp,
+        view: View,
+    ) -> Result<Option<Option<Before>>, Error> {
+        let mut missing = None;
+        loop {
+            match before(&engine.core, &engine.txns, self.space, key, value, stamp, view)? {
+                Hidden::Row(row) => return Ok(Some(Some(row))),
+                Hidden::NoRow => return Ok(Some(None)),
+                Hidden::Again => return Ok(None),
+                Hidden::Missing(error) => {
+                    // While the row has this stamp, all records that it leads to stay.
+                    if !self.is_still(engine, key, value)? {
+                        return Ok(None);
+                    }
+                    if missing.replace(()).is_some() {
+                        return Err(error);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Whether the row of `key` is `value`, with its stamp.
+    fn is_still(&self, engine: &Engine, key: &[u8], value: &[u8]) -> Result<bool, Error> {
+        let mut restarts = Restarts::new(&engine.core.pool);
+        loop {
+            match leaf_read(&engine.core, &self.root, Target::Key(key)) {
+                Ok(page) => {
+                    let view = page.view();
+                    return Ok(view.search(key).is_ok_and(|index| view.value(index) == value));
+                }
+                Err(stop) => restarts.resolve(stop)?,
+            }
+        }
     }
 
     /// The long value that `reference` names in the row of `key`; `None`: the row has another value by now (CHUNKS-2).
@@ -92,7 +134,7 @@ impl TreeState {
                     let value = value.to_vec();
                     drop(page);
                     restarts.begin_wait();
-                    if let Some(row) = before(&engine.core, &engine.txns, self.space, key, &value, stamp, view)? {
+                    if let Some(row) = self.before(engine, (key, &value), stamp, view)? {
                         return Ok(row.and_then(|row| row.reference));
                     }
                 }

@@ -6,7 +6,7 @@ use std::borrow::Cow;
 use smallvec::SmallVec;
 
 use super::record::{Undo, UndoRecord};
-use super::slots::Transactions;
+use super::transactions::Transactions;
 use super::view::View;
 use crate::base::error::Error;
 use crate::base::ids::{PageId, SpaceId};
@@ -30,8 +30,25 @@ pub(crate) struct Before {
     pub(crate) reference: Option<Reference>,
 }
 
-/// The row of `key`, which was `value` a moment ago with a stamp that the view hides, as the reader sees it;
-/// `Some(None)`: the reader sees none. `None`: the row is to be read again.
+/// What a reader sees of a row whose newest version is hidden from it.
+pub(crate) enum Hidden {
+    /// This row.
+    Row(Before),
+    /// No row.
+    NoRow,
+    /// The newest version is not hidden any more: the row is to be read again.
+    Again,
+    /// An undo record is missing. Either the row has changed, or the database is damaged ([CHAIN-2](super::versions)).
+    Missing(Error),
+}
+
+impl Hidden {
+    fn row(row: &[u8]) -> Hidden {
+        before_of(row).map_or(Hidden::NoRow, Hidden::Row)
+    }
+}
+
+/// The row of `key`, which was `value` a moment ago with a stamp that the view hides, as the reader sees it.
 ///
 /// For the newest rows that is the row before the transaction of `stamp`, which is in flight. For a snapshot the
 /// records lead back version by version, until the transaction of one is visible. Callers have released the leaf. May
@@ -44,24 +61,29 @@ pub(crate) fn before(
     value: &[u8],
     stamp: Stamp,
     view: View,
-) -> Result<Option<Option<Before>>, Error> {
+) -> Result<Hidden, Error> {
     let step = |value: &[u8], stamp: Stamp| match stamp.undo {
-        Some(at) => {
-            load_record(core, at).map(|record| record.and_then(|record| undone(&record, space, key, value, stamp)))
-        }
+        Some(at) => match load_record(core, at) {
+            Ok(record) => {
+                let older = record.and_then(|record| undone(&record, space, key, value, stamp));
+                Ok(older.ok_or_else(|| no_record(stamp)))
+            }
+            // A page without an image has been given back.
+            Err(error @ Error::Corruption(_)) => Ok(Err(error)),
+            Err(error) => Err(error),
+        },
         // There was no row before.
-        None => Ok(Some(None)),
+        None => Ok(Ok(None)),
     };
     match view {
         // A transaction's records stay in the undo pages while it is in flight. So the record is read first, and then
         // this checks whether the transaction still is.
         View::Newest => {
-            let found = if stamp.undo.is_some() { step(value, stamp) } else { Ok(None) };
+            let found = if stamp.undo.is_some() { step(value, stamp)? } else { Ok(None) };
             if !txns.hides(view, stamp.txn) {
-                return Ok(None);
+                return Ok(Hidden::Again);
             }
-            let row = found?.ok_or_else(|| no_record(stamp))?;
-            row.map_or(Ok(Some(None)), |row| Ok(Some(before_of(&row))))
+            Ok(found?.map_or(Hidden::NoRow, |row| Hidden::row(&row)))
         }
         View::At(_) => {
             // A transaction that was hidden once stays so for the whole walk, also when it is undone meanwhile.
@@ -69,23 +91,19 @@ pub(crate) fn before(
             let (mut version, mut stamp, mut steps) = (Cow::Borrowed(value), stamp, 0);
             let row = loop {
                 steps += 1;
-                match step(&version, stamp) {
-                    Ok(Some(Some(older))) => version = Cow::Owned(older),
-                    Ok(Some(None)) => break None,
-                    // Its records stay as long as a live snapshot does not see it. So it was undone since: its record
-                    // went, and perhaps the page, too.
-                    Ok(None) | Err(Error::Corruption(_)) if !txns.commits.may_have_rows(stamp.txn) => return Ok(None),
-                    Ok(None) => return Err(no_record(stamp)),
-                    Err(error) => return Err(error),
+                match step(&version, stamp)? {
+                    Ok(Some(older)) => version = Cow::Owned(older),
+                    Ok(None) => break Hidden::NoRow,
+                    Err(missing) => return Ok(Hidden::Missing(missing)),
                 }
                 let hides = |stamp: &Stamp| stamp.txn == newest || txns.hides(view, stamp.txn);
                 match Row::decode(&version).and_then(|row| row.stamp).filter(hides) {
                     Some(older) => stamp = older,
-                    None => break before_of(&version),
+                    None => break Hidden::row(&version),
                 }
             };
             txns.snapshots.walks.note(steps);
-            Ok(Some(row))
+            Ok(row)
         }
     }
 }
@@ -103,7 +121,7 @@ fn before_of(row: &[u8]) -> Option<Before> {
 }
 
 /// The whole row that `record` restores; `Some(None)`: none. `None`: the record does not lead back from this row.
-fn undone(record: &[u8], space: SpaceId, key: &[u8], value: &[u8], stamp: Stamp) -> Option<Option<Vec<u8>>> {
+pub(super) fn undone(record: &[u8], space: SpaceId, key: &[u8], value: &[u8], stamp: Stamp) -> Option<Option<Vec<u8>>> {
     let record = UndoRecord::decode(record).filter(|record| record.txn == stamp.txn)?;
     let is_it = |change: &Undo<'_>| change.space == space && change.key() == key;
     match record.changes().flatten().find(is_it)?.op {

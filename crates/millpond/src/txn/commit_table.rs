@@ -168,8 +168,9 @@ enum State {
     InFlight,
     /// It has no rows, or no more.
     NoRows,
-    /// A live snapshot sees it from this moment on. Mostly that is its CommitTs.
-    Committed(Lsn),
+    /// Its CommitTs is between these two, or is one that each snapshot sees. Each live snapshot is before both or sees
+    /// both.
+    Committed(Lsn, Lsn),
 }
 
 /// What changes the table's bounds has this.
@@ -264,14 +265,14 @@ impl CommitTable {
             Some(Part::Chunk(chunk)) => match chunk.value(txn).load(Ordering::Acquire) {
                 IN_FLIGHT => State::InFlight,
                 NO_ROWS | UNDONE => State::NoRows,
-                commit => State::Committed(Lsn(commit)),
+                commit => State::Committed(Lsn(commit), Lsn(commit)),
             },
-            Some(Part::Ended(ended)) => State::Committed(ended.range.1),
+            Some(Part::Ended(ended)) => State::Committed(ended.range.0, ended.range.1),
             None => {
                 // Below the table, or of a chunk that has left it: visible to all. Or not given out yet.
                 let bounds = self.bounds.lock();
                 match txn.0 < bounds.next && !bounds.losers.contains(&txn) {
-                    true => State::Committed(Lsn::ZERO),
+                    true => State::Committed(Lsn::ZERO, Lsn::ZERO),
                     false => State::InFlight,
                 }
             }
@@ -291,7 +292,7 @@ impl CommitTable {
         match self.state(txn) {
             State::InFlight => false,
             State::NoRows => true,
-            State::Committed(last) => {
+            State::Committed(_, last) => {
                 self.show(last);
                 true
             }
@@ -320,14 +321,23 @@ impl CommitTable {
         match self.state(txn) {
             // NoRows: a row that was undone since the reader copied it.
             State::InFlight | State::NoRows => false,
-            State::Committed(last) => last <= at,
+            State::Committed(_, last) => last <= at,
         }
     }
 
-    /// Whether rows may have this transaction in their stamps, and so need its undo records: it is in flight or
-    /// committed. If it is not, its rows have been undone.
-    pub(crate) fn may_have_rows(&self, txn: TxnId) -> bool {
-        !self.is_below_floor(txn) && self.state(txn) != State::NoRows
+    /// The earliest and the latest moment at which a transaction may have been committed; `None`: it was not. Each live
+    /// snapshot, and each to come, is before both or sees both.
+    pub(crate) fn committed(&self, txn: TxnId) -> Option<(Lsn, Lsn)> {
+        if self.is_below_floor(txn) {
+            return Some((Lsn::ZERO, Lsn::ZERO));
+        }
+        match self.state(txn) {
+            State::InFlight | State::NoRows => None,
+            State::Committed(first, last) => {
+                self.show(last);
+                Some((first, last))
+            }
+        }
     }
 
     /// The oldest id that has not ended, or whose commit is after `visible`; if there is none, the next to be given

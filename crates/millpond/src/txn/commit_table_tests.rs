@@ -34,7 +34,8 @@ fn transactions_end_once_and_commits_are_shown() {
     chunk.end(TxnId(10));
     chunk.end(TxnId(11));
     assert_eq!(table.last_visible(), Lsn(100), "no thread has seen the commit");
-    assert_eq!([9, 10, 11, 12].map(|txn| table.may_have_rows(TxnId(txn))), [false, true, false, true]);
+    let committed = [9, 10, 11, 12].map(|txn| table.committed(TxnId(txn)));
+    assert_eq!(committed, [Some((Lsn(0), Lsn(0))), Some((Lsn(500), Lsn(500))), None, None]);
     assert_eq!([10, 11].map(|txn| table.is_visible_at(TxnId(txn), Lsn(499))), [false, false]);
     assert_eq!([9, 10, 11, 12].map(|txn| table.is_visible_at(TxnId(txn), Lsn(500))), [true, true, false, false]);
     assert!(table.has_ended(TxnId(11)) && table.has_ended(TxnId(10)));
@@ -89,7 +90,7 @@ fn ended_chunks_become_one_part_between_live_snapshots() {
     let visible = |txn: u64, at: u64| table.is_visible_at(TxnId(txn), Lsn(at));
     assert!(!visible(8, 500) && visible(8, middle) && !visible(2 * CHUNK_LEN + 9, middle));
     assert!(visible(CHUNK_LEN + 77, middle) && !visible(CHUNK_LEN + 78, middle));
-    assert!(table.has_ended(TxnId(8)) && table.may_have_rows(TxnId(8)) && !table.has_ended(TxnId(3 * CHUNK_LEN)));
+    assert!(table.has_ended(TxnId(8)) && !table.has_ended(TxnId(3 * CHUNK_LEN)));
     // That snapshot goes: all three are one part, and stay so.
     for _ in 0..2 {
         table.put_together(|(from, to)| !(from.0..to.0).contains(&500));
@@ -115,9 +116,8 @@ fn chunks_with_undone_or_unfinished_ids_stay_alone() {
     table.end_loser(TxnId(third));
     table.put_together(|_| true);
     assert_eq!(table.len(), (2, 1), "a reader may have a copy of an undone row");
-    assert!(!table.may_have_rows(TxnId(third)) && !table.is_visible_at(TxnId(third), Lsn(u64::MAX)));
+    assert!(table.committed(TxnId(third)).is_none() && !table.is_visible_at(TxnId(third), Lsn(u64::MAX)));
     assert_eq!(table.floor(Lsn(u64::MAX)), TxnId(fourth));
-    assert!(!table.may_have_rows(TxnId(third)));
 }
 
 #[test]

@@ -28,8 +28,10 @@ pub(crate) mod locks;
 mod primitives;
 pub(crate) mod purge_queue;
 pub(crate) mod record;
-pub(crate) mod slots;
+pub(crate) mod slot;
 pub(crate) mod snapshots;
+pub(crate) mod transactions;
+pub(crate) mod versions;
 pub(crate) mod view;
 pub(crate) mod work;
 

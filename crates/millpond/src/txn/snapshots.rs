@@ -25,6 +25,9 @@ use crate::base::sync::{Mutex, Rank};
 pub(crate) struct Snapshots {
     commits: Arc<CommitTable>,
     list: Mutex<List>,
+    /// The CommitTs of the oldest live snapshot; `u64::MAX`: there is none. Written with the list locked; a reader that
+    /// has not locked it may find an older value.
+    oldest: AtomicU64,
     /// Snapshots that are older end, in ns; 0: none ends by itself.
     max_age_ns: AtomicU64,
     pub(crate) walks: Walks,
@@ -58,6 +61,12 @@ struct List {
     live: BTreeMap<(Lsn, u64), Arc<Live>>,
     /// The number of the next snapshot.
     next: u64,
+}
+
+impl List {
+    fn oldest(&self) -> Option<Lsn> {
+        self.live.keys().next().map(|(at, _)| *at)
+    }
 }
 
 /// The moments at which readers look: those of all live snapshots, and all from `visible` on. It stays right when it
@@ -100,7 +109,8 @@ impl Live {
 impl Snapshots {
     pub(crate) fn new(commits: Arc<CommitTable>) -> Snapshots {
         let list = Mutex::new(Rank::Snapshots, List::default());
-        Snapshots { commits, list, max_age_ns: AtomicU64::new(0), walks: Walks::default() }
+        let oldest = AtomicU64::new(u64::MAX);
+        Snapshots { commits, list, oldest, max_age_ns: AtomicU64::new(0), walks: Walks::default() }
     }
 
     /// Takes a snapshot of all that is visible. Callers [release](Self::release) it.
@@ -110,12 +120,20 @@ impl Snapshots {
         list.next += 1;
         let live = Arc::new(Live { at, number, began_ns: clock::now_ns(), is_ended: AtomicBool::new(false) });
         list.live.insert((at, number), Arc::clone(&live));
+        self.note_oldest(&list);
         live
     }
 
     /// Gives up a snapshot.
     pub(crate) fn release(&self, live: &Live) {
-        self.list.lock().live.remove(&(live.at, live.number));
+        let mut list = self.list.lock();
+        list.live.remove(&(live.at, live.number));
+        self.note_oldest(&list);
+    }
+
+    fn note_oldest(&self, list: &List) {
+        // Relaxed: a reader acts on it only where an older value does no harm.
+        self.oldest.store(list.oldest().map_or(u64::MAX, |oldest| oldest.0), Ordering::Relaxed);
     }
 
     /// Sets the age at which snapshots end; `None`: none ends by itself. They end with the next
@@ -149,6 +167,7 @@ impl Snapshots {
             }
             !is_old
         });
+        self.note_oldest(&list);
     }
 
     /// The horizon (SNAP-1).
@@ -156,12 +175,41 @@ impl Snapshots {
         // Before the list: a snapshot that is not in it yet is at or after this.
         let mut visible = self.commits.last_visible();
         let list = self.list.lock();
-        let oldest = list.live.keys().next().filter(|_| !planted!("live_snapshot_passed")).map(|(at, _)| *at);
+        let oldest = list.oldest().filter(|_| !planted!("live_snapshot_passed"));
         drop(list);
         if planted!("horizon_behind_the_list") {
             visible = self.commits.last_visible();
         }
         oldest.map_or(visible, |oldest| visible.min(oldest))
+    }
+
+    /// The CommitTs of the oldest live snapshot, or of one that was live a moment ago; `None`: there is none. One load.
+    #[inline]
+    pub(crate) fn oldest_hint(&self) -> Option<Lsn> {
+        Some(self.oldest.load(Ordering::Relaxed)).filter(|oldest| *oldest != u64::MAX).map(Lsn)
+    }
+
+    /// Whether there is a live snapshot of this moment.
+    pub(crate) fn is_live(&self, at: Lsn) -> bool {
+        self.list.lock().live.range((at, 0)..).next().is_some_and(|((next, _), _)| *next == at)
+    }
+
+    /// The latest live snapshot at or after `from` and before `to`, and whether a snapshot may still be taken there.
+    /// `None`: no reader looks at a moment in between, nor will one. What was current only in between may go.
+    pub(crate) fn latest_within(&self, (from, to): (Lsn, Lsn)) -> Option<Lsn> {
+        // Before the list: a snapshot that is not in it yet is at or after this.
+        let visible = self.commits.last_visible();
+        if to > visible {
+            return Some(visible);
+        }
+        if from >= to {
+            return None;
+        }
+        let list = self.list.lock();
+        if planted!("cut_looks_at_the_oldest_only") {
+            return list.oldest().filter(|oldest| *oldest >= from && *oldest < to);
+        }
+        list.live.range((from, 0)..(to, 0)).next_back().map(|((at, _), _)| *at)
     }
 
     /// The moments of all live snapshots.

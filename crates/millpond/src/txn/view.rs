@@ -1,6 +1,6 @@
 //! What a reader sees: the newest committed rows, or those of a snapshot.
 
-use super::slots::Transactions;
+use super::transactions::Transactions;
 use crate::base::ids::{Lsn, TxnId};
 
 /// A reader's view.

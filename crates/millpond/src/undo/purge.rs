@@ -22,8 +22,10 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use smallvec::SmallVec;
+
 use crate::base::error::Error;
-use crate::base::ids::{PageId, SpaceId, TxnId};
+use crate::base::ids::{Lsn, PageId, SpaceId, TxnId};
 use crate::base::page::op::PageOp;
 use crate::base::row::Row;
 use crate::base::sync::{self, JoinHandle};
@@ -39,7 +41,8 @@ use crate::redo::append::{set_appended, take_appended};
 use crate::redo::credits::LogCredit;
 use crate::txn::purge_queue::Rest;
 use crate::txn::record::UndoRecord;
-use crate::txn::slots::Slot;
+use crate::txn::slot::Slot;
+use crate::txn::versions::{NoVersions, PURGE_LOOKS_AT, Seen, Versions};
 use crate::txn::work::Work;
 use crate::undo::rollback::roll_back;
 
@@ -138,12 +141,14 @@ struct Purged {
     /// Number of rows that were looked at. Records without delete marks do not count.
     rows: usize,
     rest: Rest,
+    /// The latest snapshot that kept one of the rows.
+    pinned_by: Option<Lsn>,
 }
 
 /// Goes through an undo page taken from the queue, from record `from` on, and puts it back. Purges about `most` rows
 /// with delete marks, but at least those of one record.
 fn go_through(engine: &Engine, id: PageId, from: usize, most: usize) -> Purged {
-    let held_back = Purged { to: from, rows: 0, rest: Rest::HeldBack(TxnId::END) };
+    let held_back = Purged { to: from, rows: 0, rest: Rest::HeldBack(TxnId::END), pinned_by: None };
     let purged = match purge_page(engine, id, from, most) {
         Ok(purged) => purged,
         // A damaged undo page is not put back, nor is any page once the log has stopped.
@@ -152,7 +157,7 @@ fn go_through(engine: &Engine, id: PageId, from: usize, most: usize) -> Purged {
         // Any other error: the page is tried again later.
         Err(_) => held_back,
     };
-    engine.txns.purged(id, purged.to, purged.rest);
+    engine.txns.purged(id, purged.to, purged.rest, purged.pinned_by);
     // The keeper may now give the undo page back, or merge leaves.
     if purged.rest == Rest::Nothing || purged.to > from {
         engine.bell.ring();
@@ -162,16 +167,16 @@ fn go_through(engine: &Engine, id: PageId, from: usize, most: usize) -> Purged {
 
 /// Does the work of [`go_through`], without putting the page back.
 fn purge_page(engine: &Engine, id: PageId, from: usize, most: usize) -> Result<Purged, Error> {
-    let oldest = engine.txns.oldest();
     let mut marked: Vec<(SpaceId, Vec<u8>)> = Vec::new();
-    let mut purged = Purged { to: from, rows: 0, rest: Rest::HeldBack(oldest) };
+    let mut purged = Purged { to: from, rows: 0, rest: Rest::HeldBack(TxnId::END), pinned_by: None };
     {
         let page = engine.core.pool.load(id)?.read();
         let view = page.view();
         let record_at = |index| UndoRecord::decode(view.value(index));
         let records = (from..view.len()).map(record_at);
         // An entry that is no record is skipped; `check` reports it.
-        for record in records.take_while(|record| record.is_none_or(|record| record.txn < oldest)) {
+        let has_ended = |record: UndoRecord<'_>| engine.txns.commits.has_ended(record.txn);
+        for record in records.take_while(|record| record.is_none_or(has_ended)) {
             if purged.rows >= most {
                 // As below, without a look at the record's rows.
                 purged.rest = Rest::Unread;
@@ -200,21 +205,35 @@ fn purge_page(engine: &Engine, id: PageId, from: usize, most: usize) -> Result<P
     marked.sort_unstable();
     marked.dedup();
     for marked in marked.chunk_by(|one, next| one.0 == next.0) {
-        match purge_rows(engine, marked, oldest) {
+        match purge_rows(engine, marked) {
             // A damaged tree keeps its delete marks; purge of other trees goes on.
-            Err(Error::Corruption(_)) | Ok(true) => {}
-            Ok(false) => return Ok(Purged { to: from, rows: 0, rest: Rest::HeldBack(TxnId::END) }),
+            Err(Error::Corruption(_)) => {}
+            Ok(Looked::AtAll(pinned_by)) => purged.pinned_by = purged.pinned_by.max(pinned_by),
+            Ok(Looked::NotNow) => {
+                return Ok(Purged { to: from, rows: 0, rest: Rest::HeldBack(TxnId::END), pinned_by: None });
+            }
             Err(error) => return Err(error),
         }
     }
     Ok(purged)
 }
 
-/// Removes the rows of `marked` that have delete marks from before `oldest`; `marked` is of one space and sorted by
-/// key. False: not all were looked at, because too many pages wait for the keeper to merge them.
-fn purge_rows(engine: &Engine, mut marked: &[(SpaceId, Vec<u8>)], oldest: TxnId) -> Result<bool, Error> {
+/// The end of a look at rows.
+enum Looked {
+    /// All were looked at. This is the latest snapshot that kept one of them.
+    AtAll(Option<Lsn>),
+    /// Too many pages wait for the keeper to merge them.
+    NotNow,
+}
+
+/// Removes the rows of `marked` that have delete marks and that no reader looks for; `marked` is of one space and sorted
+/// by key.
+fn purge_rows(engine: &Engine, mut marked: &[(SpaceId, Vec<u8>)]) -> Result<Looked, Error> {
     let core = &engine.core;
-    let Some(&(space, _)) = marked.first() else { return Ok(true) };
+    let Some(&(space, _)) = marked.first() else { return Ok(Looked::AtAll(None)) };
+    // It stays right when it gets old.
+    let horizon = engine.txns.snapshots.horizon();
+    let (mut pinned_by, mut loads) = (None, 0);
     let tree: Option<Arc<TreeState>> = engine.open_trees.lock().get(&space).cloned();
     let own_root = Root::new(space);
     let root = tree.as_ref().map_or(&own_root, |tree| &tree.root);
@@ -225,10 +244,10 @@ fn purge_rows(engine: &Engine, mut marked: &[(SpaceId, Vec<u8>)], oldest: TxnId)
         let spaces = engine.keep_spaces(&mut restarts);
         engine.check_open()?;
         if !core.store.has_space(space) {
-            return Ok(true);
+            return Ok(Looked::AtAll(None));
         }
         if engine.has_many_wishes() {
-            return Ok(false);
+            return Ok(Looked::NotNow);
         }
         let together = &marked[..marked.len().min(ROWS_TOGETHER)];
         let redo_len = RECORD_HEADER + together.iter().map(|(_, key)| OP_HEADER + key.len()).sum::<usize>();
@@ -237,12 +256,31 @@ fn purge_rows(engine: &Engine, mut marked: &[(SpaceId, Vec<u8>)], oldest: TxnId)
             Err(stop) => stop,
             Ok(page) => {
                 let here = together.iter().take_while(|(_, key)| page.view().covers(key)).count();
-                let removed = remove_rows(engine, page, &together[..here], oldest, credit)?;
-                if let Some(tree) = tree.as_ref().filter(|_| removed == Removed::TooMuch) {
+                let removed = remove_rows(engine, page, &together[..here], horizon, credit)?;
+                if let Some(tree) = tree.as_ref().filter(|_| removed.leaves_too_few) {
                     let (tree, key) = (Arc::clone(tree), first.clone());
                     engine.wish_merge(MergeWish { tree, key, level: 0, tries: 0 });
                 }
-                marked = &marked[here..];
+                pinned_by = pinned_by.max(removed.pinned_by);
+                match removed.missing {
+                    // A version's page that goes as soon as it is read, or cannot be read: the horizon decides.
+                    Some(_) if loads >= LOADS_A_ROW => {
+                        (marked, loads) = (&marked[removed.rows + 1..], 0);
+                        pinned_by = pinned_by.max(Some(horizon));
+                    }
+                    Some(page) => {
+                        marked = &marked[removed.rows..];
+                        loads = if removed.rows > 0 { 1 } else { loads + 1 };
+                        drop(spaces);
+                        restarts.begin_wait();
+                        match core.pool.load(page) {
+                            Ok(_) | Err(Error::Corruption(_)) => {}
+                            Err(error) => return Err(error),
+                        }
+                        continue;
+                    }
+                    None => (marked, loads) = (&marked[here..], 0),
+                }
                 came_further = true;
                 continue;
             }
@@ -258,51 +296,97 @@ fn purge_rows(engine: &Engine, mut marked: &[(SpaceId, Vec<u8>)], oldest: TxnId)
         }
         restarts.resolve(stop)?;
     }
-    Ok(true)
+    Ok(Looked::AtAll(pinned_by))
 }
 
-/// How full a leaf is after removals.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Removed {
-    /// Full enough.
-    Some,
-    /// So empty that it is to be merged.
-    TooMuch,
+/// Reads of undo pages for the versions of one row, before purge leaves the row to its next pass.
+const LOADS_A_ROW: usize = 3;
+
+/// The result of a look at rows of one leaf.
+struct Removed {
+    /// Number of rows that were looked at.
+    rows: usize,
+    /// So few rows are left that the leaf is to be merged.
+    leaves_too_few: bool,
+    /// The latest snapshot that kept one of the rows.
+    pinned_by: Option<Lsn>,
+    /// An undo page that is to be read before the next row can be looked at.
+    missing: Option<PageId>,
 }
 
-/// Removes the rows with delete marks from before `oldest` from a leaf that covers all of `rows`.
+/// Removes the rows with delete marks that no reader looks for from a leaf that covers all of `rows`. Each snapshot is
+/// at or after `horizon`.
 fn remove_rows(
     engine: &Engine,
     page: PageWrite<'_>,
     rows: &[(SpaceId, Vec<u8>)],
-    oldest: TxnId,
+    horizon: Lsn,
     credit: LogCredit<'_>,
 ) -> Result<Removed, Error> {
     let (id, before) = (page.id(), Fill::of(&page));
     let mut mtr = Mtr::new(&engine.core.log, [page]);
+    let mut result = Removed { rows: 0, leaves_too_few: false, pinned_by: None, missing: None };
     let mut removed = 0;
-    for (_, key) in rows {
-        if has_mark(mtr.page(0), key, oldest) {
-            mtr.apply(0, id, &PageOp::Remove { key })?;
-            removed += 1;
+    let mut cut_out: Vec<Seen> = Vec::new();
+    for (space, key) in rows {
+        match marked_row(engine, mtr.page(0), *space, key, horizon) {
+            Marked::NoMore => {}
+            Marked::Unneeded(records) => {
+                mtr.apply(0, id, &PageOp::Remove { key })?;
+                removed += 1;
+                cut_out.extend(records);
+            }
+            Marked::Pinned(by) => result.pinned_by = result.pinned_by.max(Some(by)),
+            Marked::Behind(page) => {
+                result.missing = Some(page);
+                break;
+            }
         }
+        result.rows += 1;
     }
     if removed == 0 {
-        return Ok(Removed::Some);
+        return Ok(result);
     }
-    let wants_merge = before.wants_merge(mtr.page(0), engine.core.store.page_size());
+    result.leaves_too_few = before.wants_merge(mtr.page(0), engine.core.store.page_size());
     mtr.commit(credit)?;
+    engine.txns.cut_out(&cut_out);
     engine.txns.purged_rows.fetch_add(removed, Ordering::Relaxed);
-    Ok(if wants_merge { Removed::TooMuch } else { Removed::Some })
+    Ok(result)
 }
 
-/// Whether the row of `key` has a delete mark from before `oldest`.
-fn has_mark(page: &PageWrite<'_>, key: &[u8], oldest: TxnId) -> bool {
+/// What became of a row that once had a delete mark.
+enum Marked {
+    /// It has none, or one of a later transaction, whose own record leads purge here.
+    NoMore,
+    /// No reader looks for it. These are the records of its versions, if readers might still follow them.
+    Unneeded(SmallVec<[Seen; 3]>),
+    /// This snapshot sees a version of it.
+    Pinned(Lsn),
+    /// Whether it is needed depends on versions with a record in this page.
+    Behind(PageId),
+}
+
+/// Looks at the row of `key`. Each snapshot is at or after `horizon`.
+fn marked_row(engine: &Engine, page: &PageWrite<'_>, space: SpaceId, key: &[u8], horizon: Lsn) -> Marked {
+    let Ok(index) = page.view().search(key) else { return Marked::NoMore };
     if planted!("purge_removes_what_is_there") {
-        return page.view().search(key).is_ok();
+        return Marked::Unneeded(SmallVec::new());
     }
-    let row = page.view().search(key).ok().and_then(|index| Row::decode(page.view().value(index)));
-    row.is_some_and(|row| row.is_deleted && row.stamp.is_some_and(|stamp| stamp.txn < oldest))
+    let value = page.view().value(index);
+    let is_deleted = Row::decode(value).is_some_and(|row| row.is_deleted);
+    if !is_deleted {
+        return Marked::NoMore;
+    }
+    let txns = &engine.txns;
+    match Versions::of(&engine.core, txns, (space, key), value, horizon, PURGE_LOOKS_AT) {
+        Err(NoVersions::SeenByAll) => Marked::Unneeded(SmallVec::new()),
+        Err(NoVersions::InFlight) => Marked::NoMore,
+        Ok(versions) => match versions.pinned_by(txns) {
+            Ok(None) => Marked::Unneeded(versions.records().into()),
+            Ok(Some(by)) => Marked::Pinned(by),
+            Err(page) => Marked::Behind(page),
+        },
+    }
 }
 
 /// How full a leaf was before removals.

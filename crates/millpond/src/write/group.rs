@@ -17,13 +17,13 @@ use crate::btree::split::{Pending, split_leaf};
 use crate::engine::Engine;
 use crate::engine::tree_state::{Gate, TreeState};
 use crate::mtr::{Mtr, TXN_LEN};
-use crate::txn::slots::Slot;
+use crate::txn::slot::Slot;
 use crate::write::chunks::LongValues;
 use crate::write::op::{Change, Op};
 use crate::write::outcome::{Done, GroupOutcome, Obstacle};
 use crate::write::plan::{LEAVES_INLINE, Leaf, Leaves, Plan, PlanContext, Planned, RowObstacle, plan};
 use crate::write::sizes::{is_large, probable_redo};
-use crate::write::undo::{UndoPages, find_undo_pages};
+use crate::write::undo::{RecordPlan, UndoPages, find_undo_pages};
 
 /// Enters trees, each listed once, in the order of their spaces: the order in which a drop closes their gates.
 pub(super) fn enter_all<'a>(
@@ -52,7 +52,9 @@ pub(crate) fn write_group<'a>(
     if !slot.is_in_parts() && is_large(engine, probable) {
         return Ok(GroupOutcome::TooLarge);
     }
-    let redo_len = probable.min(engine.limits.batch_bytes);
+    // Beside a snapshot, shortcuts may take about as much again.
+    let shortcuts = engine.txns.snapshots.oldest_hint().map_or(0, |_| probable);
+    let redo_len = (probable + shortcuts).min(engine.limits.batch_bytes);
     let mut next = Attempt { redo_len, is_short_of_room: false };
     let mut restarts = Restarts::new(&engine.core.pool);
     loop {
@@ -88,7 +90,10 @@ pub(crate) fn write_group<'a>(
                     slot.add_page(&engine.core)?;
                 }
                 restarts.start_again();
-                slot.pages().iter().filter_map(|id| engine.core.pool.fetch(*id)).for_each(|pin| restarts.keep(pin));
+                slot.pages()
+                    .iter()
+                    .filter_map(|page| engine.core.pool.fetch(page.id))
+                    .for_each(|pin| restarts.keep(pin));
             }
             Err(Obstacle::Redo(bytes)) if bytes > engine.limits.batch_bytes => return Ok(GroupOutcome::TooLarge),
             Err(Obstacle::Redo(bytes)) => next.redo_len = bytes,
@@ -137,7 +142,7 @@ pub(crate) fn attempt<'p, 'a>(
     }
     let credit = restarts.reserve(log, redo_len, pages)?;
     let (mut leaves, ops) = latch_leaves(engine, ops, most_leaves, in_parts)?;
-    let context = PlanContext { locks: &engine.txns.locks, long_values, txn: slot.txn(), in_parts, is_short_of_room };
+    let context = PlanContext { engine, long_values, txn: slot.txn(), in_parts, is_short_of_room };
     let mut planned = plan(ops, &leaves, slot.undo(), context)?;
     match planned.stopped.filter(|_| !in_parts || planned.ops == 0) {
         Some(RowObstacle::Locked(space, key, stamp)) => return Err(Obstacle::Locked(space, key, stamp)),
@@ -176,7 +181,7 @@ pub(crate) fn attempt<'p, 'a>(
     }
     let first_undo = leaves.len();
     let ids: SmallVec<[PageId; LEAVES_INLINE]> = leaves.iter().map(|(_, page)| page.id()).collect();
-    let UndoPages { pages, records } = undo;
+    let UndoPages { pages, records, .. } = undo;
     let latched = leaves.into_iter().map(|(_, page)| page).chain(pages);
     let mut mtr = Mtr::new(log, latched);
     let txn = slot.txn();
@@ -188,7 +193,7 @@ pub(crate) fn attempt<'p, 'a>(
     }
     for record in &records {
         let id = mtr.page(first_undo + record.page).id();
-        record.append(txn, slot.undo(), |op| mtr.apply(first_undo + record.page, id, op))?;
+        record.append(slot.undo(), |op| mtr.apply(first_undo + record.page, id, op))?;
     }
     let end = if in_parts {
         mtr.commit(credit)?
@@ -196,7 +201,8 @@ pub(crate) fn attempt<'p, 'a>(
         mtr.note_txn(txn);
         slot.commit(mtr, credit)?
     };
-    slot.appended(records.iter().map(|record| (record.page, record.number, record.marked_rows)));
+    slot.appended(records.iter().map(RecordPlan::appended));
+    slot.cut_out(planned.cut_out());
     Ok(done(end))
 }
 

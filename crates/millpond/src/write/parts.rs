@@ -12,7 +12,7 @@ use crate::btree::descent::{Restarts, Target, leaf_read};
 use crate::btree::scan::{Seen, row};
 use crate::engine::Engine;
 use crate::engine::tree_state::TreeState;
-use crate::txn::slots::Slot;
+use crate::txn::slot::Slot;
 use crate::txn::view::View;
 use crate::undo::purge::end_and_purge;
 use crate::write::chunks::{Bytes, LongValues, sort};

@@ -4,6 +4,7 @@
 //! stops at a row that is locked, or whose chunks the batch must delete first. [`Planned::carry_out`] then makes a
 //! change.
 
+use std::borrow::Cow;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -14,14 +15,15 @@ use crate::base::ids::{SpaceId, TxnId};
 use crate::base::page::op::PageOp;
 use crate::base::page::patch::{HEAD_AT, Patch, PatchBuf, find_patch};
 use crate::base::page::view::PageView;
-use crate::base::row::{HEAD_LEN, Reference, Row, Stamp, UndoRef};
+use crate::base::row::{HEAD_LEN, Reference, Row, Stamp, UNDO_REF_AT, UndoRef};
 use crate::btree::descent::Root;
 use crate::btree::scan::no_row;
+use crate::engine::Engine;
 use crate::engine::tree_state::TreeState;
 use crate::mtr::RECORD_HEADER;
 use crate::pool::pin::PageWrite;
-use crate::txn::locks::Locks;
 use crate::txn::record::Undo;
+use crate::txn::versions::{Seen, Shortcut, head_with};
 use crate::write::chunks::LongValues;
 use crate::write::op::{Change, Op, conflict};
 
@@ -59,8 +61,8 @@ pub(crate) enum RowObstacle<'a> {
 /// The parameters of a plan.
 #[derive(Clone, Copy)]
 pub(crate) struct PlanContext<'t> {
+    pub(super) engine: &'t Engine,
     pub(super) long_values: &'t LongValues<'t>,
-    pub(super) locks: &'t Locks,
     pub(super) txn: TxnId,
     /// The transaction has several groups: it locks every row that it looks at.
     pub(super) in_parts: bool,
@@ -69,6 +71,12 @@ pub(crate) struct PlanContext<'t> {
 }
 
 impl Plan<'_> {
+    /// Changes in undo pages that no reader will follow once the group is in the log.
+    pub(super) fn cut_out(&self) -> impl Iterator<Item = Seen> {
+        let overwritten = self.changes.iter().filter_map(|change| change.shortcut.as_deref());
+        overwritten.flat_map(|overwritten| overwritten.shortcut.cut_out.iter().copied())
+    }
+
     /// Bytes of redo for the leaves.
     pub(super) fn redo_len(&self) -> usize {
         let leaves = self.changes.chunk_by(|one, next| one.leaf == next.leaf).count();
@@ -105,6 +113,15 @@ pub(crate) struct Planned<'a> {
     pub(super) undo: Range<usize>,
     /// The undo record that will hold the change that leads back.
     pub(super) undo_ref: Option<UndoRef>,
+    /// What the change leaves out of the row's versions.
+    pub(super) shortcut: Option<Box<Overwritten>>,
+}
+
+/// What is to be changed in the chain of a version that is overwritten.
+pub(crate) struct Overwritten {
+    pub(super) shortcut: Shortcut,
+    /// Where in the slot's buffer the version's new undo record is to be named.
+    pub(super) names_at: usize,
 }
 
 impl<'a> Planned<'a> {
@@ -172,6 +189,7 @@ pub(super) fn plan<'a>(
     context: PlanContext<'_>,
 ) -> Result<Plan<'a>, Error> {
     undo.clear();
+    let locks = &context.engine.txns.locks;
     let changes = SmallVec::with_capacity(ops.len());
     let mut planned = Plan { changes, was_there: false, ops: 0, stopped: None };
     let mut leaf = 0;
@@ -190,7 +208,7 @@ pub(super) fn plan<'a>(
             }
         };
         let stamp = entry.and_then(|(_, row)| row.stamp);
-        if context.locks.is_locked(first.tree.space, first.key, stamp, context.txn) {
+        if locks.is_locked(first.tree.space, first.key, stamp, context.txn) {
             planned.stopped = Some(RowObstacle::Locked(first.tree.space, first.key, stamp));
             break;
         }
@@ -211,7 +229,7 @@ pub(super) fn plan<'a>(
                 // No other transaction may change a row that the batch has looked at, before all of it is written: the
                 // row gets a stamp; without a row, its key is locked.
                 let Some(value) = same.unwrap_or_else(|| expected(ops)) else {
-                    if !context.locks.hold(first.tree.space, first.key, context.txn) {
+                    if !locks.hold(first.tree.space, first.key, context.txn) {
                         planned.stopped = Some(RowObstacle::Locked(first.tree.space, first.key, stamp));
                         break;
                     }
@@ -260,6 +278,7 @@ fn insertion<'a>(
         new_len: HEAD_LEN + new.bytes.len(),
         undo: begin..undo.len(),
         undo_ref: None,
+        shortcut: None,
     }
 }
 
@@ -276,7 +295,10 @@ fn change<'a>(
     let deletes = after.is_none();
     let new_is_chunked = after.is_some_and(|after| after.is_reference);
     let after = after.map(|after| after.bytes);
-    let old_head = &value[..row.head_len()];
+    let shortcut =
+        Shortcut::find(&context.engine.core, &context.engine.txns, (op.tree.space, op.key), value, context.txn);
+    let new_head = shortcut.as_ref().and_then(|_| head_with(value, None));
+    let old_head = new_head.as_ref().map_or(&value[..row.head_len()], |head| &head[..]);
     let mut patch = PatchBuf::new();
     // A deleted row keeps its payload, so the log needs only the mark. If a patch is not shorter than the payload, the
     // row loses the payload, and the undo record has it.
@@ -289,15 +311,20 @@ fn change<'a>(
     };
     let is_chunked = if deletes { row.is_chunked && leads_on } else { new_is_chunked };
     let leads_back = find_patch((HEAD_LEN, old_head), payload, row.payload, &mut patch);
-    let back = match leads_back {
-        true => PageOp::Patch { key: op.key, patch: Patch(&patch) },
-        false => PageOp::Replace { key: op.key, value },
+    let old_row: Cow<'_, [u8]> = match &new_head {
+        Some(head) if !leads_back => Cow::Owned([head, row.payload].concat()),
+        _ => Cow::Borrowed(value),
+    };
+    let (back, from_end) = match leads_back {
+        true => (PageOp::Patch { key: op.key, patch: Patch(&patch) }, patch.len() - HEAD_AT),
+        false => (PageOp::Replace { key: op.key, value: &old_row }, old_row.len()),
     };
     let begin = undo.len();
     // If this change replaces a delete mark and is undone, the mark is back. Purge may have looked meanwhile, and found
     // none: so it must look again.
     let needs_purge = deletes || context.in_parts && row.is_deleted && !planted!("undone_mark_not_purged");
     Undo { needs_purge, space: op.tree.space, op: back }.encode(undo);
+    let names_at = undo.len() - from_end + UNDO_REF_AT;
     Planned {
         leaf,
         key: op.key,
@@ -309,6 +336,7 @@ fn change<'a>(
         new_len: HEAD_LEN + payload.len(),
         undo: begin..undo.len(),
         undo_ref: None,
+        shortcut: shortcut.map(|shortcut| Box::new(Overwritten { shortcut, names_at })),
     }
 }
 

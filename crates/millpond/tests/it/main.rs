@@ -54,5 +54,6 @@ mod status;
 mod support;
 mod tables;
 mod tidy;
+mod version_chains;
 mod ways_out;
 mod zones;

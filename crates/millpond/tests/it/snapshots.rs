@@ -12,10 +12,10 @@ const ROWS: u32 = 60;
 const EACH: u64 = 1_000;
 
 /// A sequence of numbers from a seed.
-struct Numbers(u64);
+pub(crate) struct Numbers(pub(crate) u64);
 
 impl Numbers {
-    fn below(&mut self, end: u64) -> u64 {
+    pub(crate) fn below(&mut self, end: u64) -> u64 {
         self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (self.0 >> 33) % end
     }
@@ -264,7 +264,8 @@ fn commit_table_stays_small_beside_an_old_snapshot() {
         assert_eq!(old.get(&tree, "a").expect("read").as_deref(), Some(&b"first"[..]));
         let middle = middle.expect("taken").get(&tree, "a").expect("read");
         assert_eq!(middle.as_deref(), Some(&15_000u32.to_be_bytes()[..]));
-        assert_eq!(db.stats().snapshot_steps_max, 30_000, "no chain is cut yet");
+        let most = db.stats().snapshot_steps_max;
+        assert!(most <= 4, "CHAIN-1: {most} steps");
         drop((old, tree));
         db.close().expect("closed");
     });

@@ -1,0 +1,315 @@
+//! A slot: what a transaction under way has to itself.
+
+use smallvec::SmallVec;
+
+use super::commit_table::Chunk;
+use super::header::{HEADER_REDO, header_ended};
+use super::record::{Kind, record_head};
+use super::work::Loser;
+use crate::base::aligned::{to_u64, to_usize};
+use crate::base::error::Error;
+use crate::base::ids::{Lsn, PageId, SpaceId, TxnId};
+use crate::base::page::op::PageOp;
+use crate::base::page::view::entry_len;
+use crate::base::row::{Stamp, UndoRef};
+use crate::base::waits::Waits;
+use crate::core::Core;
+use crate::mtr::Mtr;
+use crate::redo::credits::LogCredit;
+use crate::store::page_store::PageStore;
+use crate::store::space::Share;
+
+use super::transactions::{Kept, OwnPage, Transactions, WAKE_AT};
+
+/// Bytes of redo that a new undo page takes at most.
+const NEW_PAGE_REDO: usize = 128;
+
+/// An appended undo record.
+pub(crate) struct Appended {
+    /// Index of its page among the slot's.
+    pub(crate) page: usize,
+    pub(crate) number: u16,
+    pub(crate) changes: u32,
+    /// Number of its rows that purge has to look at.
+    pub(crate) marked_rows: usize,
+    /// The record undoes changes of the slot's transaction.
+    pub(crate) is_own: bool,
+}
+
+/// Number of undo pages that an idle slot keeps.
+const PAGES_KEPT: usize = 2;
+
+/// Bytes of the buffer that an idle slot keeps.
+const UNDO_KEPT: usize = 16 << 10;
+
+/// A transaction under way, with the undo pages that are its own meanwhile.
+pub(crate) struct Slot<'t> {
+    all: &'t Transactions,
+    txn: TxnId,
+    kept: Kept,
+    /// Pages in which the transaction left records with delete marks.
+    marked: SmallVec<[PageId; 2]>,
+    /// Number of rows with delete marks.
+    marked_rows: usize,
+    /// Pages that the slot has left.
+    left: SmallVec<[OwnPage; 2]>,
+    /// Changes in undo pages that no reader follows any more, with the pages' LSNs.
+    cut_out: SmallVec<[(PageId, Lsn); 4]>,
+    /// The records of a transaction of several groups; `None`: the transaction has one group.
+    parts: Option<Parts>,
+    /// A row lock obtained by a wait, of a transaction with nothing in flight.
+    row: Option<(SpaceId, Vec<u8>)>,
+    has_ended: bool,
+}
+
+/// The undo records of a transaction of several groups.
+struct Parts {
+    header: UndoRef,
+    records: Vec<UndoRef>,
+}
+
+impl Transactions {
+    /// Begins a transaction. Fails when there are no more ids.
+    pub(crate) fn begin(&self, store: &PageStore) -> Result<Slot<'_>, Error> {
+        let mut directory = self.directory.lock();
+        let txn = self.next_id(&mut directory, store)?;
+        let mut kept = directory.idle.pop().unwrap_or_default();
+        if kept.chunk.as_ref().is_none_or(|chunk| chunk.number() != Chunk::number_of(txn)) {
+            kept.chunk.clone_from(&directory.chunk);
+        }
+        Ok(Slot {
+            all: self,
+            txn,
+            kept,
+            marked: SmallVec::new(),
+            marked_rows: 0,
+            left: SmallVec::new(),
+            cut_out: SmallVec::new(),
+            parts: None,
+            row: None,
+            has_ended: false,
+        })
+    }
+}
+
+impl Slot<'_> {
+    pub(crate) fn txn(&self) -> TxnId {
+        self.txn
+    }
+
+    /// The pages to append to, in order.
+    pub(crate) fn pages(&self) -> &[OwnPage] {
+        &self.kept.pages
+    }
+
+    /// Buffer for the changes that lead back.
+    pub(crate) fn undo(&mut self) -> &mut Vec<u8> {
+        &mut self.kept.undo
+    }
+
+    /// Leaves page `index`: it is full, or not in memory.
+    pub(crate) fn leave(&mut self, index: usize) {
+        self.left.push(self.kept.pages.remove(index));
+    }
+
+    /// The kind of the next record, which follows `others` records that are not appended yet.
+    pub(crate) fn next_kind(&self, others: usize) -> Kind {
+        match &self.parts {
+            None => Kind::Whole,
+            Some(parts) => Kind::Part(u32::try_from(parts.records.len() + others).unwrap_or(u32::MAX)),
+        }
+    }
+
+    /// Whether the transaction has several groups.
+    pub(crate) fn is_in_parts(&self) -> bool {
+        self.parts.is_some()
+    }
+
+    /// Notes appended records. All pages but the last are full.
+    pub(crate) fn appended(&mut self, records: impl Iterator<Item = Appended>) {
+        let mut last = 0;
+        for Appended { page: index, number, changes, marked_rows, is_own } in records {
+            let page = &mut self.kept.pages[index];
+            page.changes += i64::from(changes);
+            self.marked_rows += marked_rows;
+            if marked_rows > 0 && self.marked.last() != Some(&page.id) {
+                self.marked.push(page.id);
+            }
+            if let Some(parts) = self.parts.as_mut().filter(|_| is_own) {
+                parts.records.push(UndoRef { page: page.id.number(), record: number });
+            }
+            last = index;
+        }
+        self.left.extend(self.kept.pages.drain(..last));
+    }
+
+    /// Notes changes in undo pages that no reader follows any more, now that the group is in the log.
+    pub(crate) fn cut_out(&mut self, changes: impl IntoIterator<Item = (PageId, Lsn)>) {
+        self.cut_out.extend(changes);
+    }
+
+    /// Makes this a transaction of several groups (TXN-5), in a mini-transaction of its own. May wait as
+    /// [`add_page`](Self::add_page) does.
+    pub(crate) fn begin_parts(&mut self, core: &Core) -> Result<(), Error> {
+        // It starts without a row lock (LOCK-3).
+        self.release_row();
+        let record = record_head(Kind::Header { is_active: true }, self.txn);
+        let (page, credit) = loop {
+            let Some(&OwnPage { id, .. }) = self.kept.pages.first() else {
+                self.add_page(core)?;
+                continue;
+            };
+            let credit = core.log.reserve(HEADER_REDO, 1)?;
+            match core.pool.fetch(id).map(|pin| pin.write()) {
+                Some(page) if entry_len(size_of::<u16>(), record.len()) <= page.view().free_bytes() => {
+                    break (page, credit);
+                }
+                _ => self.leave(0),
+            }
+        };
+        let (id, number) = (page.id(), u16::try_from(page.view().len()).unwrap_or(u16::MAX));
+        let mut mtr = Mtr::new(&core.log, [page]);
+        mtr.apply(0, id, &PageOp::Insert { key: &number.to_be_bytes(), value: &record })?;
+        mtr.note_txn(self.txn);
+        mtr.commit(credit)?;
+        self.all.locks.begin(self.txn);
+        self.parts = Some(Parts { header: UndoRef { page: id.number(), record: number }, records: Vec::new() });
+        Ok(())
+    }
+
+    /// Logs the group that commits the transaction (COMMIT-1, COMMIT-2). Returns its end, the CommitTs.
+    pub(crate) fn commit(&self, mtr: Mtr<'_>, credit: LogCredit<'_>) -> Result<Lsn, Error> {
+        let order = |end| {
+            if let Some(chunk) = &self.kept.chunk {
+                chunk.commit(self.txn, end);
+            }
+        };
+        mtr.commit_in_order(credit, order, |end| self.all.commits.show(end))
+    }
+
+    /// Commits a transaction of several groups. Returns the group's end. May wait on `log_space`, `page_read` and
+    /// `free_frame`.
+    pub(crate) fn commit_parts(&mut self, core: &Core) -> Result<Lsn, Error> {
+        let Some(parts) = &self.parts else { return Ok(Lsn::ZERO) };
+        let (mtr, credit) = header_ended(core, self.txn, parts.header)?;
+        let end = self.commit(mtr, credit)?;
+        self.parts = None;
+        self.all.locks.end(self.txn);
+        Ok(end)
+    }
+
+    /// Waits for a locked row, on `row_lock`; `stamp` is the stamp that the row had a moment ago. Callers hold gates
+    /// only.
+    pub(crate) fn wait_for_row(
+        &mut self,
+        space: SpaceId,
+        key: &[u8],
+        stamp: Option<Stamp>,
+        waits: &Waits,
+    ) -> Result<(), Error> {
+        self.release_row();
+        if self.all.locks.wait(space, key, stamp, self.txn, waits)? && self.parts.is_none() {
+            self.row = Some((space, key.to_vec()));
+        }
+        Ok(())
+    }
+
+    /// LOCK-3: gives up the lock of a row that the transaction had waited for.
+    fn release_row(&mut self) {
+        if let Some((space, key)) = self.row.take() {
+            self.all.locks.release(space, &key, self.txn);
+        }
+    }
+
+    /// Adds an empty page, one that is no longer needed or a new one, in a mini-transaction of its own. May wait on
+    /// `log_space`, `page_read`, `free_frame` and `file_growth`; callers hold nothing else.
+    pub(crate) fn add_page(&mut self, core: &Core) -> Result<(), Error> {
+        let credit = core.log.reserve(NEW_PAGE_REDO, 1)?;
+        let (id, page) = match self.all.take_newest_unneeded() {
+            // Read if need be: a reader of earlier rows may be reading the page, too. An unreadable page stays where it
+            // is until the next open.
+            Some(id) => match core.pool.load(id) {
+                Ok(pin) => (id, pin.write()),
+                Err(Error::Corruption(_)) => core.new_page(SpaceId::UNDO, Share::Undo)?,
+                Err(error) => {
+                    self.all.put_off(id);
+                    return Err(error);
+                }
+            },
+            None => core.new_page(SpaceId::UNDO, Share::Undo)?,
+        };
+        let mut mtr = Mtr::new(&core.log, [page]);
+        mtr.apply(0, id, &PageOp::Init { level: 0, low: b"", high: None, entries: Vec::new() })?;
+        let since = mtr.commit(credit)?;
+        self.all.directory.lock().pages.begin(id, since);
+        self.kept.pages.push(OwnPage { id, changes: 0 });
+        Ok(())
+    }
+}
+
+impl Slot<'_> {
+    /// Ends the transaction. Returns how many rows its writer is to purge now, where `most` undo pages may wait for
+    /// purge.
+    pub(crate) fn end(mut self, most: usize) -> usize {
+        self.give_up(most)
+    }
+
+    fn give_up(&mut self, most: usize) -> usize {
+        if std::mem::replace(&mut self.has_ended, true) {
+            return 0;
+        }
+        self.release_row();
+        let mut directory = self.all.directory.lock();
+        let txn = self.txn;
+        if let Some(Parts { header, records }) = self.parts.take() {
+            // The transaction failed. Its changes are undone before any of its pages are given up.
+            let pages = self.left.drain(..).chain(self.kept.pages.drain(..)).map(|page| page.id).collect();
+            self.marked.clear();
+            directory.losers.push_back(Loser { txn, header, records, pages });
+            let wakes = directory.is_waiting;
+            drop(directory);
+            if wakes {
+                self.all.work.notify_one();
+            }
+            return 0;
+        }
+        if let Some(chunk) = &self.kept.chunk {
+            chunk.end(txn);
+        }
+        for page in self.marked.drain(..) {
+            directory.pages.enqueue(page);
+        }
+        let visible = self.all.commits.last_visible();
+        for page in self.left.drain(..) {
+            directory.pages.leave(page.id, visible, page.changes);
+        }
+        for (id, seen) in self.cut_out.drain(..) {
+            directory.pages.cut_out(id, seen);
+        }
+        let mut kept = std::mem::take(&mut self.kept);
+        // A large batch's unused pages are left to others.
+        let surplus = PAGES_KEPT.min(kept.pages.len());
+        for page in kept.pages.drain(surplus..) {
+            directory.pages.leave(page.id, visible, page.changes);
+        }
+        if kept.undo.capacity() > UNDO_KEPT {
+            kept.undo = Vec::new();
+        }
+        directory.idle.push(kept);
+        // What a snapshot keeps is no debt: no writer can pay it.
+        let waiting = directory.pages.len();
+        let owed = directory.purge_debt.left(to_u64(self.marked_rows), to_u64(waiting), to_u64(most));
+        let wakes = directory.is_waiting && directory.pages.ready() >= WAKE_AT;
+        drop(directory);
+        if wakes {
+            self.all.work.notify_one();
+        }
+        to_usize(owed)
+    }
+}
+
+impl Drop for Slot<'_> {
+    fn drop(&mut self) {
+        self.give_up(usize::MAX);
+    }
+}
