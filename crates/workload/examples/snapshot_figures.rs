@@ -3,10 +3,12 @@
 //! `snapshot_figures DIR [QUEUE_SECONDS]` makes a database in DIR, with 200,000 rows of 100 bytes, all in the pool. It
 //! measures taking and dropping a snapshot, and a read of the newest row beside reads at a snapshot, in turns; medians of
 //! five. Then a queue: rows come at its tail and go at its head for QUEUE_SECONDS (20), without a snapshot and beside an
-//! idle one; what the first row costs afterwards, and what the snapshot keeps.
+//! idle one; what the first row costs afterwards, and what the snapshot keeps. At last scans of a tree of four times the
+//! pool, beside a writer that changes its rows as fast as it can: of the newest rows, and at a snapshot taken just before.
 
 use std::path::Path;
 use std::process::ExitCode;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use millpond::{ByteSize, Db, Durability, Error, Options, Snapshot, Tree, WriteBatch};
@@ -18,6 +20,9 @@ const SNAPSHOTS: u64 = 500_000;
 
 /// Rows that the queue has.
 const QUEUED: u64 = 1_000;
+
+/// Rows of the tree that is scanned: some 256 MiB.
+const SCANNED: u64 = 2_200_000;
 
 /// Looks at the first row.
 const LOOKS: u32 = 20;
@@ -49,7 +54,7 @@ fn run() -> Outcome<()> {
     }
     drop(tree);
     db.close()?;
-    Ok(())
+    scanning(&Path::new(&dir).join("scan"))
 }
 
 fn median(mut runs: Vec<f64>) -> f64 {
@@ -78,7 +83,7 @@ fn taking(db: &Db) -> Outcome<()> {
 }
 
 fn reading(db: &Db, tree: &Tree) -> Outcome<()> {
-    let key = |number: u64| (number.wrapping_mul(0x9e37_79b9_7f4a_7c15) % ROWS).to_be_bytes();
+    let key = |number: u64| key_of(number, ROWS);
     let old = db.snapshot()?;
     for first in (0..ROWS).step_by(500) {
         let mut batch = WriteBatch::new();
@@ -123,5 +128,59 @@ fn queueing(db: &Db, time: Duration, holds: bool) -> Outcome<()> {
     println!("| first row of a queue after {head} rows, {beside} | {first_us:.0} us; {kept} of undo pages kept |");
     drop((queue, held));
     db.drop_tree("queue")?;
+    Ok(())
+}
+
+/// A key of a tree of `rows` rows.
+fn key_of(number: u64, rows: u64) -> [u8; 8] {
+    (number.wrapping_mul(0x9e37_79b9_7f4a_7c15) % rows).to_be_bytes()
+}
+
+fn scanning(dir: &Path) -> Outcome<()> {
+    let options = Options::new().buffer_pool_size(ByteSize::mib(64)).durability(Durability::Background(50));
+    let db = Db::open(dir, options)?;
+    let tree = db.bulk_load("rows", (0..SCANNED).map(|row| (row.to_be_bytes(), [1; 100])))?;
+    let (ends, written) = (AtomicBool::new(false), AtomicU64::new(0));
+    let runs = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !ends.load(Ordering::Relaxed) {
+                let number = written.fetch_add(1, Ordering::Relaxed);
+                if let Err(error) = tree.put(key_of(number, SCANNED), [3; 100]) {
+                    eprintln!("snapshot_figures: the writer ended: {error}");
+                    return;
+                }
+            }
+        });
+        let rounds = || -> Outcome<[Vec<f64>; 4]> {
+            let mut runs = [const { Vec::new() }; 4];
+            for round in 0..2 * ROUNDS {
+                let (is_old, began, before) = (round % 2, Instant::now(), written.load(Ordering::Relaxed));
+                let mut scan = match is_old {
+                    0 => tree.scan(..),
+                    _ => db.snapshot()?.scan(&tree, ..)?,
+                };
+                let mut rows = 0;
+                while scan.next_row()?.is_some() {
+                    rows += 1;
+                }
+                if rows != SCANNED {
+                    return Err("a scan has another number of rows".into());
+                }
+                let seconds = began.elapsed().as_secs_f64();
+                runs[is_old].push(SCANNED as f64 / seconds);
+                runs[2 + is_old].push((written.load(Ordering::Relaxed) - before) as f64 / seconds);
+            }
+            Ok(runs)
+        };
+        let runs = rounds();
+        ends.store(true, Ordering::Relaxed);
+        runs
+    })?;
+    let [newest, old, beside_newest, beside_old] = runs.map(median);
+    println!("| scan of four times the pool, newest rows | {newest:.0} rows/s, beside {beside_newest:.0} writes/s |");
+    let ratio = old / newest;
+    println!("| the same at a snapshot | {old:.0} rows/s, {ratio:.2} times, beside {beside_old:.0} writes/s |");
+    drop(tree);
+    db.close()?;
     Ok(())
 }

@@ -2,8 +2,9 @@
 //!
 //! ROW-1  A row is a byte of flags, a stamp if a flag says so, and the payload. A transaction that changes a row stamps
 //!        it. A row that has not changed for long has a head of one byte.
-//! ROW-2  Readers treat a row with a delete mark as absent. The row is removed when its stamp is below the oldest
-//!        transaction that is active or not visible to each snapshot, so that no reader may need it any more.
+//! ROW-2  Readers treat a row with a delete mark as absent. The row is removed when no reader may need it any more: a
+//!        compaction removes it when its stamp is below the oldest transaction that is active or not visible to each
+//!        snapshot, purge by PURGE-2.
 //! ROW-3  A payload that is too long for its leaf is split into chunks, rows of another tree, and the row holds a
 //!        [`Reference`] to them. Chunks come and go in the transaction of their row. No two payloads ever have the same
 //!        reference.

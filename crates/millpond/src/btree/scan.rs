@@ -35,8 +35,8 @@ pub(crate) struct Rows {
 /// Where a row's payload is, if it is not in the leaf.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Elsewhere {
-    /// The transaction of the stamp is in flight: the payload before it counts. The whole value is here, with the
-    /// stamp.
+    /// The reader must not see the transaction of the stamp: the payload before it counts. The whole value is here,
+    /// with the stamp.
     Before(Stamp),
     /// In chunks; the reference to them is here.
     Chunks,
@@ -63,6 +63,18 @@ impl Rows {
     fn row(&self, index: usize) -> RowRef<'_> {
         let [key, value, end] = self.places[index];
         (&self.bytes[key..value], &self.bytes[value..end])
+    }
+
+    /// The undo pages that lead from the rows' versions here to the ones before, each once.
+    pub(crate) fn undo_pages(&self) -> Vec<PageId> {
+        let page = |(_, place): &(usize, Elsewhere)| match place {
+            Elsewhere::Before(stamp) => stamp.undo.map(|undo| PageId::new(SpaceId::UNDO, undo.page)),
+            Elsewhere::Chunks => None,
+        };
+        let mut pages: Vec<PageId> = self.elsewhere.iter().filter_map(page).collect();
+        pages.sort_unstable();
+        pages.dedup();
+        pages
     }
 
     /// Replaces payloads that are elsewhere by those that `find` returns, and removes rows for which it finds none.
@@ -104,7 +116,7 @@ impl Rows {
         page: PageView<'_>,
         lower: &Bound<Vec<u8>>,
         upper: &Bound<Vec<u8>>,
-        is_in_flight: &dyn Fn(TxnId) -> bool,
+        hides: &dyn Fn(TxnId) -> bool,
     ) -> Result<(), Error> {
         let first = match lower {
             Bound::Unbounded => 0,
@@ -125,7 +137,7 @@ impl Rows {
         // As many bytes as this number of entries has on average, so that memory grows once.
         self.bytes.reserve(entries.len() * (page.page_size() / page.len().max(1) + prefix.len()));
         for (index, (suffix, value)) in (first..).zip(entries) {
-            let payload = match seen(page, index, value, is_in_flight)? {
+            let payload = match seen(page, index, value, hides)? {
                 Seen::Gone => continue,
                 Seen::Row(payload) => payload,
                 Seen::Elsewhere(here, place) => {
@@ -157,12 +169,8 @@ pub(crate) enum Seen<'a> {
 
 /// Reads entry `index` of a leaf. Leaves of the catalog have plain values.
 #[inline]
-pub(crate) fn row<'a>(
-    page: PageView<'a>,
-    index: usize,
-    is_in_flight: impl Fn(TxnId) -> bool,
-) -> Result<Seen<'a>, Error> {
-    seen(page, index, page.value(index), is_in_flight)
+pub(crate) fn row<'a>(page: PageView<'a>, index: usize, hides: impl Fn(TxnId) -> bool) -> Result<Seen<'a>, Error> {
+    seen(page, index, page.value(index), hides)
 }
 
 /// The same, with the entry's value at hand.
@@ -171,14 +179,14 @@ fn seen<'a>(
     page: PageView<'a>,
     index: usize,
     value: &'a [u8],
-    is_in_flight: impl Fn(TxnId) -> bool,
+    hides: impl Fn(TxnId) -> bool,
 ) -> Result<Seen<'a>, Error> {
     let id = PageId(page.header().page_id.get());
     if id.space() == SpaceId::CATALOG {
         return Ok(Seen::Row(value));
     }
     match Row::decode(value) {
-        Some(Row { stamp: Some(stamp), .. }) if is_in_flight(stamp.txn) => {
+        Some(Row { stamp: Some(stamp), .. }) if hides(stamp.txn) => {
             Ok(Seen::Elsewhere(value, Elsewhere::Before(stamp)))
         }
         Some(Row { is_deleted: false, is_chunked: true, payload, .. }) => {
@@ -241,7 +249,7 @@ fn above_lower(key: &[u8], lower: &Bound<Vec<u8>>) -> bool {
 pub(crate) fn leaf_forward(
     core: &Core,
     root: &Root,
-    is_in_flight: &dyn Fn(TxnId) -> bool,
+    hides: &dyn Fn(TxnId) -> bool,
     lower: &Bound<Vec<u8>>,
     upper: &Bound<Vec<u8>>,
     ahead: &mut ReadAhead,
@@ -257,7 +265,7 @@ pub(crate) fn leaf_forward(
             Ok(page) => {
                 let view = page.view();
                 let next = view.high_fence().filter(|high| below_upper(high, upper)).map(<[u8]>::to_vec);
-                rows.fill(view, lower, upper, is_in_flight)?;
+                rows.fill(view, lower, upper, hides)?;
                 return Ok(next);
             }
             Err(stop) => {
@@ -275,7 +283,7 @@ pub(crate) fn leaf_forward(
 pub(crate) fn leaf_backward(
     core: &Core,
     root: &Root,
-    is_in_flight: &dyn Fn(TxnId) -> bool,
+    hides: &dyn Fn(TxnId) -> bool,
     lower: &Bound<Vec<u8>>,
     upper: &Bound<Vec<u8>>,
     ahead: &mut ReadAhead,
@@ -295,7 +303,7 @@ pub(crate) fn leaf_backward(
                 let low = view.low_fence();
                 let more =
                     !low.is_empty() && above_lower(low, lower) && !matches!(lower, Bound::Included(b) if b == low);
-                rows.fill(view, lower, upper, is_in_flight)?;
+                rows.fill(view, lower, upper, hides)?;
                 return Ok(more.then(|| low.to_vec()));
             }
             Err(stop) => {

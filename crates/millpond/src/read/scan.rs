@@ -93,6 +93,11 @@ impl Scan {
                     (rows, next)
                 }
             };
+            // Together, so that the device has several reads under way.
+            let undo_pages = rows.undo_pages();
+            if undo_pages.len() > 1 {
+                core.pool.load_many(&undo_pages);
+            }
             if rows.resolve(|row, place| state.find_elsewhere(engine, row, place, view))?.is_none() {
                 continue;
             }

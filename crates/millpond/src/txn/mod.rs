@@ -5,8 +5,9 @@
 //!        to a committed transaction.
 //! TXN-2  The record that undoes a change is in the group of the change.
 //! TXN-3  Only the thread that has an undo page's slot appends to the page. The undo page is latched after leaves.
-//! TXN-4  An undo page is given back, or passed to another slot, when three things hold. No slot has it. Each
-//!        transaction with records there has ended, and each live snapshot sees it. Purge has gone through all of it.
+//! TXN-4  An undo page is given back, or passed to another slot, when three things hold. No slot has it, and each
+//!        transaction with changes there has ended. Purge has gone through all of it. No reader needs it: each live
+//!        snapshot sees those transactions, or all changes are cut out ([CHAIN-2](versions)).
 //! TXN-5  A transaction of several groups has a header, a record that is in the log before its first change. The header
 //!        says that the transaction is active until it is committed or all its changes are undone. Once that last
 //!        header change is in the log, the transaction has ended.
@@ -16,7 +17,8 @@
 //! slot, and are purged.
 //!
 //! A transaction that fits one group is that group. A transaction of several groups [locks](locks) the rows that it has
-//! changed; readers meanwhile see [the rows before it](before), as readers of [snapshots] do. If it fails, or the
+//! changed; readers meanwhile see [the rows before it](before), as readers of [snapshots] do. Beside old snapshots
+//! [chains of versions](versions) stay short. If it fails, or the
 //! process ends, it becomes a [`Loser`](work::Loser), and its changes are undone.
 
 pub(crate) mod before;

@@ -37,8 +37,11 @@ const LOOKED_AT: u32 = 4;
 /// The same for one write in many.
 const LOOKED_AT_MOST: u32 = 256;
 
+/// Bytes of the records of a shortcut with several steps, at most.
+const LINKS_LEN_MAX: usize = 4096;
+
 /// Versions that purge looks at, at most.
-pub(crate) const PURGE_LOOKS_AT: u32 = 4096;
+pub(crate) const PURGE_LOOKS_AT: u32 = 256;
 
 /// A place in an undo page: the page, and its LSN when the record was seen there.
 pub(crate) type Seen = (PageId, Lsn);
@@ -152,6 +155,9 @@ impl<'v> Versions<'v> {
     /// to be looked at is not in memory.
     pub(crate) fn pinned_by(&self, txns: &Transactions) -> Result<Option<Lsn>, PageId> {
         let is_deleted = |version: &Version<'_>| Row::decode(&version.bytes).is_some_and(|row| row.is_deleted);
+        if planted!("versions_before_a_deletion_all_go") {
+            return Ok(None);
+        }
         let older = (1..self.versions.len()).filter(|index| !is_deleted(&self.versions[*index]));
         let seen = older.filter_map(|index| self.seen_at(txns, index)).max();
         match self.end {
@@ -173,23 +179,33 @@ impl<'v> Versions<'v> {
         let mut remaining: SmallVec<[usize; 4]> = SmallVec::from_slice(&[0]);
         remaining.extend((1..behind).filter(|index| {
             let is_last = *index == behind - 1 && self.end != End::NoRow;
-            is_last || self.is_needed(txns, *index)
+            is_last || self.is_needed(txns, *index) && !planted!("needed_versions_left_out")
         }));
         remaining.extend((self.end == End::NoRow).then_some(behind));
-        // As many steps as are paid for by the versions that they leave out.
-        let left_out = |step: &usize| remaining[step + 1] - remaining[*step] - 1;
-        let mut sum = 0;
-        let steps = (0..remaining.len() - 1).filter(|step| {
-            sum += left_out(step);
-            left_out(step) > 0 && sum > *step
-        });
-        let steps = steps.last()? + 1;
+        // As many steps as are paid for by the versions that they leave out, and as have room in a page or so.
+        let mut left_out = 0;
+        let is_paid = |step: &usize| {
+            let here = remaining[step + 1] - remaining[*step] - 1;
+            left_out += here;
+            here > 0 && left_out > *step
+        };
+        let paid: SmallVec<[usize; 4]> = (0..remaining.len() - 1).filter(is_paid).map(|step| step + 1).collect();
         let mut links: SmallVec<[Link; 1]> = SmallVec::new();
-        for step in 0..steps {
-            let (from, to) = (&self.versions[remaining[step]], remaining[step + 1]);
-            let Some(to) = self.versions.get(to) else { break };
-            links.push(Link::between(from, to, step + 1 < steps, space, key)?);
+        let mut len = 0;
+        for pair in remaining[..=*paid.last()?].windows(2) {
+            let Some(to) = self.versions.get(pair[1]) else { break };
+            let link = Link::between(&self.versions[pair[0]], to, space, key)?;
+            len += link.record_len();
+            if len > LINKS_LEN_MAX && !links.is_empty() {
+                break;
+            }
+            links.push(link);
         }
+        // The last step to no row needs no link.
+        let is_there = |steps: &usize| *steps <= links.len() || remaining[*steps] == behind;
+        let steps = paid.into_iter().rfind(|steps| is_there(steps) && *steps <= links.len() + 1)?;
+        links.truncate(steps);
+        links.iter_mut().take(steps - 1).for_each(|link| link.is_named = true);
         let cut_out = self.records[..self.records.len().min(remaining[steps])].iter().copied().collect();
         Some(Shortcut { links, cut_out })
     }
@@ -230,12 +246,14 @@ pub(crate) struct Link {
     txn: TxnId,
     /// The encoded change.
     change: Vec<u8>,
-    /// Where in the change the next link's record is to be named.
-    names_at: Option<usize>,
+    /// Where the change has the record that leads on from the older version.
+    names_at: usize,
+    /// The record that leads on is that of the next step.
+    is_named: bool,
 }
 
 impl Link {
-    fn between(from: &Version<'_>, to: &Version<'_>, is_named: bool, space: SpaceId, key: &[u8]) -> Option<Link> {
+    fn between(from: &Version<'_>, to: &Version<'_>, space: SpaceId, key: &[u8]) -> Option<Link> {
         let (from_row, to_row) = (Row::decode(&from.bytes)?, Row::decode(&to.bytes)?);
         let mut patch = PatchBuf::new();
         let heads = (from_row.head_len(), &to.bytes[..to_row.head_len()]);
@@ -246,8 +264,8 @@ impl Link {
         };
         let mut change = Vec::new();
         Undo { needs_purge: false, space, op }.encode(&mut change);
-        let names_at = is_named.then(|| change.len() - from_end + UNDO_REF_AT);
-        Some(Link { txn: from.stamp?.txn, change, names_at })
+        let names_at = change.len() - from_end + UNDO_REF_AT;
+        Some(Link { txn: from.stamp?.txn, change, names_at, is_named: false })
     }
 
     /// Bytes of the record.
@@ -255,10 +273,10 @@ impl Link {
         RECORD_HEAD_MAX + self.change.len()
     }
 
-    /// The record, where the next link has the record `next`; `None`: there is no row before.
+    /// The record, where the next step has the record `next`; `None`: it leads to no row.
     pub(crate) fn record(&mut self, next: Option<UndoRef>) -> Vec<u8> {
-        if let Some(at) = self.names_at {
-            self.change[at..at + UndoRef::LEN].copy_from_slice(&UndoRef::to_bytes(next));
+        if self.is_named {
+            self.change[self.names_at..][..UndoRef::LEN].copy_from_slice(&UndoRef::to_bytes(next));
         }
         [&record_head(Kind::Whole, self.txn)[..], &self.change].concat()
     }

@@ -1,4 +1,4 @@
-//! Purge: the background thread that removes deleted rows, once no transaction may ask for them.
+//! Purge: the background thread that removes deleted rows, once no reader may ask for them.
 //!
 //! Purge goes through undo records with delete marks, page by page, and removes the rows leaf by leaf. A row that is
 //! already removed, or was written again, stays as it is. After a crash the next open queues all undo pages: so purge
@@ -17,6 +17,10 @@
 //!          to the limit. A batch purges after it has ended, without a latch, frame, row lock or admission to miss
 //!          pages, and waits as any operation does. Exempt is work that no thread may do now: records that a batch in
 //!          flight holds back, and all of it while too many pages wait to be merged.
+//!
+//! PURGE-2  A deleted row goes when each live snapshot sees its deletion. Beside older snapshots it goes, too, when
+//!          none of them sees a version of the row (CHAIN-1). Otherwise its undo page waits until the latest snapshot
+//!          that keeps a row of the page is gone, and is then gone through once more. It is no debt of writers.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;

@@ -55,7 +55,7 @@ pub(crate) fn write_group<'a>(
     // Beside a snapshot, shortcuts may take about as much again.
     let shortcuts = engine.txns.snapshots.oldest_hint().map_or(0, |_| probable);
     let redo_len = (probable + shortcuts).min(engine.limits.batch_bytes);
-    let mut next = Attempt { redo_len, is_short_of_room: false };
+    let mut next = Attempt { redo_len, is_short_of_room: false, cuts_chains: true };
     let mut restarts = Restarts::new(&engine.core.pool);
     loop {
         match attempt(engine, ops, next, long_values, slot, &mut restarts) {
@@ -81,7 +81,9 @@ pub(crate) fn write_group<'a>(
                 split => split?,
             },
             Err(Obstacle::Again) => {}
-            Err(Obstacle::Undo(pages)) if pages > engine.batch_undo_pages() => return Ok(GroupOutcome::TooLarge),
+            // Without shortcuts the group may fit.
+            Err(obstacle) if next.cuts_chains && is_too_large(engine, &obstacle) => next.cuts_chains = false,
+            Err(obstacle) if is_too_large(engine, &obstacle) => return Ok(GroupOutcome::TooLarge),
             Err(Obstacle::Undo(pages)) => {
                 // Adding waits for log, files and frames with nothing held, so the writer leaves the lane, and may
                 // enter it again.
@@ -95,7 +97,6 @@ pub(crate) fn write_group<'a>(
                     .filter_map(|page| engine.core.pool.fetch(page.id))
                     .for_each(|pin| restarts.keep(pin));
             }
-            Err(Obstacle::Redo(bytes)) if bytes > engine.limits.batch_bytes => return Ok(GroupOutcome::TooLarge),
             Err(Obstacle::Redo(bytes)) => next.redo_len = bytes,
             Err(Obstacle::TooLarge) => return Ok(GroupOutcome::TooLarge),
             Err(Obstacle::Replaces(tree, reference)) => return Ok(GroupOutcome::Replaces(tree, reference)),
@@ -104,6 +105,15 @@ pub(crate) fn write_group<'a>(
                 slot.wait_for_row(space, key, stamp, &engine.waits)?;
             }
         }
+    }
+}
+
+/// Whether the group takes more undo pages or more redo than a group may.
+fn is_too_large(engine: &Engine, obstacle: &Obstacle<'_, '_>) -> bool {
+    match obstacle {
+        Obstacle::Undo(pages) => *pages > engine.batch_undo_pages(),
+        Obstacle::Redo(bytes) => *bytes > engine.limits.batch_bytes,
+        _ => false,
     }
 }
 
@@ -120,6 +130,8 @@ pub(crate) struct Attempt {
     redo_len: usize,
     /// The files have no room for another page: the room within the leaves must suffice.
     is_short_of_room: bool,
+    /// Versions that no reader looks for are left out (CHAIN-1).
+    cuts_chains: bool,
 }
 
 /// Tries to write a group: reserves log, latches leaves, plans, checks for room, and then changes and logs. If it ends
@@ -127,7 +139,7 @@ pub(crate) struct Attempt {
 pub(crate) fn attempt<'p, 'a>(
     engine: &'p Engine,
     ops: &[Op<'a>],
-    Attempt { redo_len, is_short_of_room }: Attempt,
+    Attempt { redo_len, is_short_of_room, cuts_chains }: Attempt,
     long_values: &LongValues<'_>,
     slot: &mut Slot<'_>,
     restarts: &mut Restarts<'p>,
@@ -142,7 +154,7 @@ pub(crate) fn attempt<'p, 'a>(
     }
     let credit = restarts.reserve(log, redo_len, pages)?;
     let (mut leaves, ops) = latch_leaves(engine, ops, most_leaves, in_parts)?;
-    let context = PlanContext { engine, long_values, txn: slot.txn(), in_parts, is_short_of_room };
+    let context = PlanContext { engine, long_values, txn: slot.txn(), in_parts, is_short_of_room, cuts_chains };
     let mut planned = plan(ops, &leaves, slot.undo(), context)?;
     match planned.stopped.filter(|_| !in_parts || planned.ops == 0) {
         Some(RowObstacle::Locked(space, key, stamp)) => return Err(Obstacle::Locked(space, key, stamp)),

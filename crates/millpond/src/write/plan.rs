@@ -68,6 +68,8 @@ pub(crate) struct PlanContext<'t> {
     pub(super) in_parts: bool,
     /// The files have no room for further pages: deleted rows keep no payload.
     pub(super) is_short_of_room: bool,
+    /// Versions that no reader looks for are left out (CHAIN-1).
+    pub(super) cuts_chains: bool,
 }
 
 impl Plan<'_> {
@@ -295,8 +297,11 @@ fn change<'a>(
     let deletes = after.is_none();
     let new_is_chunked = after.is_some_and(|after| after.is_reference);
     let after = after.map(|after| after.bytes);
-    let shortcut =
-        Shortcut::find(&context.engine.core, &context.engine.txns, (op.tree.space, op.key), value, context.txn);
+    let (core, txns) = (&context.engine.core, &context.engine.txns);
+    // The records of a shortcut need room, too.
+    let shortcut = (context.cuts_chains && !context.is_short_of_room)
+        .then(|| Shortcut::find(core, txns, (op.tree.space, op.key), value, context.txn))
+        .flatten();
     let new_head = shortcut.as_ref().and_then(|_| head_with(value, None));
     let old_head = new_head.as_ref().map_or(&value[..row.head_len()], |head| &head[..]);
     let mut patch = PatchBuf::new();

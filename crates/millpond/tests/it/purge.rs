@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use millpond::metrics::WaitClass;
 use millpond::simulation::{Image, ServiceTime, SimulatedDisk, run, sleep_ns, spawn};
-use millpond::{ByteSize, Db, Durability, Tree, WriteBatch};
+use millpond::{ByteSize, Db, Durability, Error, Tree, WriteBatch};
 use rand::{RngExt, SeedableRng};
 
 use crate::support::{SMALL, Shape, open, settle, sound};
@@ -77,6 +77,18 @@ fn what_waits_for_purge_is_bounded_beside_updates() {
     what_waits_is_bounded(1_000, 9);
 }
 
+/// A large batch over rows that no writer moves, which fails. The purge thread undoes it leaf by leaf, and purges
+/// nothing meanwhile.
+fn fail_a_large_batch(db: &Db, tree: &Tree) {
+    let (mut batch, mut value) = (WriteBatch::new(), [0; 200]);
+    value[0] = 9;
+    for row in (ROWS / 2..ROWS).step_by(60) {
+        batch.put(tree, key(first_place(row), row), value);
+    }
+    batch.expect(tree, [255; 8], Some(b"no such row"));
+    assert!(matches!(db.write(batch), Err(Error::Conflict(_))));
+}
+
 /// Eight writers. Each delete of theirs leaves a row in a leaf that soon leaves the pool.
 fn what_waits_is_bounded(moves: u32, updates: u32) {
     let slow_reads = ServiceTime { read_ns: 1_000_000, write_ns: 100_000, sync_ns: 1_000_000 };
@@ -85,6 +97,7 @@ fn what_waits_is_bounded(moves: u32, updates: u32) {
         let db = open(&disk, POOL.reopen_options());
         let tree = db.open_tree("t").expect("there");
         let waited = waited_for_metadata(&db);
+        fail_a_large_batch(&db, &tree);
         let ended = Arc::new(AtomicU32::new(0));
         let writers: Vec<_> = (0..WRITERS)
             .map(|writer| {
