@@ -286,7 +286,7 @@ fn a_convoy_of_legacy_is_told_by_the_class_of_its_waits() {
 #[test]
 fn with_legacy_an_operation_keeps_its_way_down() {
     let disk = disk();
-    let ((reads, single), _) = run(1, || {
+    let ((reads, single), _) = run(2, || {
         let options = options(EmptyFreeListAlgorithm::Legacy).create(false).durability(Durability::None);
         let db = open(&disk, options.redo_capacity(ByteSize::mib(64)));
         let tree = db.open_tree("t").expect("there");

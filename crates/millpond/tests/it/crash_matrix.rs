@@ -302,7 +302,7 @@ fn loose_client(db: &Db, ops: usize) {
 }
 
 /// Frames with which `sync_only` finds the log three quarters full: with fewer, dirty pages are evicted before.
-const LAZY_FRAMES: u64 = 80;
+const LAZY_FRAMES: u64 = 96;
 
 /// Several clients, the keeper, and a close at the end.
 fn many_clients(seed: u64, clients: usize, ops: usize, value_len: usize) -> Recorded {
