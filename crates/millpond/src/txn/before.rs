@@ -11,6 +11,7 @@ use super::view::View;
 use crate::base::error::Error;
 use crate::base::ids::{PageId, SpaceId};
 use crate::base::page::op::PageOp;
+use crate::base::page::view::PageView;
 use crate::base::row::{Reference, Row, Stamp, UndoRef};
 use crate::core::Core;
 
@@ -18,9 +19,14 @@ use crate::core::Core;
 /// nothing.
 pub(crate) fn load_record(core: &Core, at: UndoRef) -> Result<Option<SmallVec<[u8; 512]>>, Error> {
     let page = core.pool.load(PageId::new(SpaceId::UNDO, at.page))?.read();
-    let view = page.view();
-    let found = if view.is_leaf() { view.search(&at.record.to_be_bytes()).ok() } else { None };
-    Ok(found.map(|index| SmallVec::from_slice(view.value(index))))
+    Ok(record_at(page.view(), at.record).map(SmallVec::from_slice))
+}
+
+/// The bytes of record `number` of an undo page; `None`: there is no such record. Records have no gaps, so that a
+/// record's number is its index.
+pub(super) fn record_at(page: PageView<'_>, number: u16) -> Option<&[u8]> {
+    let index = usize::from(number);
+    (page.is_leaf() && index < page.len()).then(|| page.value(index))
 }
 
 /// A row as it was before a transaction.

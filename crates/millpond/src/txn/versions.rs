@@ -1,5 +1,5 @@
 //! The versions of a row, as a thread sees them that has the row's leaf latched exclusively. It looks only at undo
-//! pages that are in memory, and waits for none.
+//! pages that are in memory, and waits for none. One writer in eight reads some of the missing ones before it latches.
 //!
 //! A row that is updated often gets a chain of versions, and beside an old snapshot no undo page goes by itself. Most of
 //! the versions in the middle are of no use: they came and went between two snapshots. Two rules keep chains short.
@@ -22,9 +22,10 @@ use std::borrow::Cow;
 
 use smallvec::SmallVec;
 
-use super::before::undone;
+use super::before::{load_record, record_at, undone};
 use super::record::{Kind, RECORD_HEAD_MAX, Undo, record_head};
 use super::transactions::Transactions;
+use crate::base::error::Error;
 use crate::base::ids::{Lsn, PageId, SpaceId, TxnId};
 use crate::base::page::op::PageOp;
 use crate::base::page::patch::{HEAD_AT, Patch, PatchBuf, find_patch};
@@ -34,8 +35,20 @@ use crate::core::Core;
 /// Least number of versions that a writer looks at, the newest included.
 const LOOKED_AT: u32 = 4;
 
-/// The same for one write in many.
+/// The same for one writer in many.
 const LOOKED_AT_MOST: u32 = 256;
+
+/// How thoroughly a writer looks: half of the writers 0, a quarter 1, and so on. By a hash of its number: no pattern of
+/// transactions spares a row the thorough ones.
+fn thoroughness(txn: TxnId) -> u32 {
+    txn.0.wrapping_mul(0x9e37_79b9_7f4a_7c15).leading_zeros()
+}
+
+/// Number of undo pages that a writer may read before it latches: none for seven in eight; 2, 4 and so on for others.
+/// So a writer reads less than one in the mean, even where all are missing.
+pub(crate) fn reads_ahead(txn: TxnId) -> u32 {
+    thoroughness(txn).checked_sub(3).map_or(0, |more| 2 << more.min(6))
+}
 
 /// Bytes of the records of a shortcut with several steps, at most.
 const LINKS_LEN_MAX: usize = 4096;
@@ -120,11 +133,8 @@ impl<'v> Versions<'v> {
                 break;
             }
             let Some(page) = core.pool.fetch(page_id).and_then(|pin| pin.try_read().ok()) else { break };
-            let view = page.view();
-            let record = if view.is_leaf() { view.search(&at.record.to_be_bytes()).ok() } else { None };
-            let Some(older) = record.and_then(|index| undone(view.value(index), space, key, &last.bytes, stamp)) else {
-                break;
-            };
+            let record = record_at(page.view(), at.record);
+            let Some(older) = record.and_then(|record| undone(record, space, key, &last.bytes, stamp)) else { break };
             chain.records.push((page_id, page.lsn()));
             let Some(older) = older else {
                 chain.end = End::NoRow;
@@ -233,11 +243,44 @@ impl Shortcut {
         // If it is of a snapshot that has gone, more versions are looked at than need be. The last version looked at
         // stays as it is, whatever is behind it.
         let oldest = txns.snapshots.oldest_hint()?;
-        // Half of the writers look at the least number, a quarter at twice as many, and so on.
-        let most = (LOOKED_AT << txn.0.trailing_zeros().min(16)).min(LOOKED_AT_MOST);
+        let most = (LOOKED_AT << thoroughness(txn).min(16)).min(LOOKED_AT_MOST);
         let versions = Versions::of(core, txns, row, value, oldest, most).ok()?;
         versions.shortcut(txns, row.0, row.1)
     }
+}
+
+/// Reads undo pages with versions of the row of `key`, from `value` on, that are not in memory: at most `reads`, which is
+/// lowered by their number. May wait as [`load_record`]. Callers hold nothing but gates.
+pub(crate) fn read_ahead(
+    core: &Core,
+    txns: &Transactions,
+    (space, key): (SpaceId, &[u8]),
+    value: Vec<u8>,
+    reads: &mut u32,
+) -> Result<(), Error> {
+    let Some(oldest) = txns.snapshots.oldest_hint() else { return Ok(()) };
+    let mut version = value;
+    while let Some(stamp) = Row::decode(&version).and_then(|row| row.stamp) {
+        let is_old = txns.commits.committed(stamp.txn).is_none_or(|(_, latest)| latest <= oldest);
+        let Some(at) = stamp.undo.filter(|_| !is_old) else { break };
+        if core.pool.fetch(PageId::new(SpaceId::UNDO, at.page)).is_none() {
+            if *reads == 0 {
+                break;
+            }
+            *reads -= 1;
+        }
+        let record = match load_record(core, at) {
+            // The page may have been given back.
+            Err(Error::Corruption(_)) | Ok(None) => break,
+            Ok(Some(record)) => record,
+            Err(error) => return Err(error),
+        };
+        match undone(&record, space, key, &version, stamp) {
+            Some(Some(older)) => version = older,
+            Some(None) | None => break,
+        }
+    }
+    Ok(())
 }
 
 /// A step to an older version, to be appended as a record of its own.

@@ -8,16 +8,17 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 
 use crate::base::error::Error;
-use crate::base::ids::{Lsn, PageId};
+use crate::base::ids::{Lsn, PageId, TxnId};
 use crate::base::page::op::PageOp;
 use crate::base::sync::ReadGuard;
 use crate::base::waits::{WaitClass, Waited};
-use crate::btree::descent::{LatchOrder, Restarts, Stop, leaf_write, pages_ahead};
+use crate::btree::descent::{LatchOrder, Restarts, Stop, Target, leaf_read, leaf_write, pages_ahead};
 use crate::btree::split::{Pending, split_leaf};
 use crate::engine::Engine;
 use crate::engine::tree_state::{Gate, TreeState};
 use crate::mtr::{Mtr, TXN_LEN};
 use crate::txn::slot::Slot;
+use crate::txn::versions::{read_ahead, reads_ahead};
 use crate::write::chunks::LongValues;
 use crate::write::op::{Change, Op};
 use crate::write::outcome::{Done, GroupOutcome, Obstacle};
@@ -55,6 +56,7 @@ pub(crate) fn write_group<'a>(
     // Beside a snapshot, shortcuts may take about as much again.
     let shortcuts = engine.txns.snapshots.oldest_hint().map_or(0, |_| probable);
     let redo_len = (probable + shortcuts).min(engine.limits.batch_bytes);
+    read_versions(engine, ops, slot.txn())?;
     let mut next = Attempt { redo_len, is_short_of_room: false, cuts_chains: true };
     let mut restarts = Restarts::new(&engine.core.pool);
     loop {
@@ -106,6 +108,34 @@ pub(crate) fn write_group<'a>(
             }
         }
     }
+}
+
+/// Reads undo pages that the writer looks at when it overwrites rows (CHAIN-1), as far as it has to read any.
+fn read_versions(engine: &Engine, ops: &[Op<'_>], txn: TxnId) -> Result<(), Error> {
+    let mut reads = reads_ahead(txn);
+    if reads == 0 || engine.txns.snapshots.oldest_hint().is_none() {
+        return Ok(());
+    }
+    let mut restarts = Restarts::new(&engine.core.pool);
+    for op in ops {
+        let value = loop {
+            match leaf_read(&engine.core, &op.tree.root, Target::Key(op.key)) {
+                Ok(page) => {
+                    let view = page.view();
+                    break view.search(op.key).ok().map(|index| view.value(index).to_vec());
+                }
+                Err(stop) => restarts.resolve(stop)?,
+            }
+        };
+        restarts.begin_wait();
+        if let Some(value) = value {
+            read_ahead(&engine.core, &engine.txns, (op.tree.space, op.key), value, &mut reads)?;
+        }
+        if reads == 0 {
+            break;
+        }
+    }
+    Ok(())
 }
 
 /// Whether the group takes more undo pages or more redo than a group may.

@@ -400,7 +400,7 @@ fn a_crash_at_any_io_of_clients_and_the_keeper_loses_nothing() {
 fn a_crash_with_large_pages_loses_nothing() {
     let large = Shape { page_kib: 16, store: PageStoreKind::CopyOnWrite, ..SMALL };
     let recorded = many_clients_shaped(large, 11, 3, 40, 3000);
-    check_matrix(&recorded, 0, stride(7));
+    check_matrix(&recorded, 0, stride(11));
 }
 
 #[test]
@@ -428,7 +428,7 @@ fn a_crash_while_clients_write_pages_themselves_loses_nothing() {
     for (shape, seed) in [(SMALL, 14), (IN_PLACE, 15), (twice, 18)] {
         let legacy = Shape { empty: EmptyFreeListAlgorithm::Legacy, ..shape };
         let recorded = many_clients_shaped(legacy, seed, 4, 40, 1000);
-        check_matrix(&recorded, 0, stride(14));
+        check_matrix(&recorded, 0, stride(21));
     }
 }
 
@@ -437,7 +437,7 @@ fn a_crash_while_lru_managers_write_pages_loses_nothing() {
     for (shape, seed) in [(SMALL, 19), (Shape { doublewrite: Doublewrite::On, ..IN_PLACE }, 20)] {
         let backoff = Shape { empty: EmptyFreeListAlgorithm::Backoff, ..shape };
         let recorded = many_clients_shaped(backoff, seed, 4, 40, 1000);
-        check_matrix(&recorded, 0, stride(10));
+        check_matrix(&recorded, 0, stride(15));
     }
 }
 
@@ -457,7 +457,7 @@ fn a_crash_while_page_cleaners_and_all_flush_loses_nothing() {
         let (ops, frames) =
             if flushing == AdaptiveFlushingMethod::SyncOnly { (80, LAZY_FRAMES) } else { (60, shape.frames) };
         let recorded = many_clients_shaped(Shape { flushing, frames, ..shape }, seed, 4, ops, 3000);
-        check_matrix(&recorded, 0, stride(61));
+        check_matrix(&recorded, 0, stride(91));
     }
 }
 
@@ -476,7 +476,7 @@ fn a_crash_with_the_policies_of_any_server_loses_nothing() {
         let shape = Shape { profile, empty, flushing, recent_closed, frames: LAZY_FRAMES, instances: 2, ..TWICE };
         let ops = if flushing == SyncOnly { 80 } else { 60 };
         let recorded = many_clients_shaped(shape, seed, 4, ops, 3000);
-        check_matrix(&recorded, 0, stride(71));
+        check_matrix(&recorded, 0, stride(107));
     }
 }
 
@@ -492,7 +492,7 @@ fn a_crash_while_threads_write_the_log_loses_nothing() {
     let shapes = [THREADED, Shape { pipeline: true, ..SMALL }, Shape { pipeline: true, ..lazy }, woken];
     for (seed, shape) in (31..).zip(shapes) {
         let recorded = many_clients_shaped(shape, seed, 4, 60, 3000);
-        check_matrix(&recorded, 0, stride(71));
+        check_matrix(&recorded, 0, stride(107));
     }
 }
 
@@ -539,7 +539,7 @@ fn a_crash_while_pages_merge_and_ids_return_loses_nothing() {
             db.close().expect("closed");
         });
         let recorded = Recorded { shape, ..recorded };
-        check_matrix(&recorded, 0, stride(if shape.is_legacy() { 26 } else { 11 }));
+        check_matrix(&recorded, 0, stride(if shape.is_legacy() { 39 } else { 17 }));
     }
 }
 
@@ -547,7 +547,7 @@ fn a_crash_while_pages_merge_and_ids_return_loses_nothing() {
 fn a_crash_after_the_log_has_gone_round_loses_nothing() {
     let recorded = many_clients(4, 4, 300, 1000);
     let written = recorded.history.boundaries();
-    check_matrix(&recorded, written / 3, stride(26));
+    check_matrix(&recorded, written / 3, stride(39));
 }
 
 #[test]
@@ -609,7 +609,7 @@ fn a_crash_during_recovery_loses_nothing() {
     let recorded = many_clients(9, 2, 60, 1000);
     let all = recorded.history.boundaries();
     let mut images = 0;
-    for boundary in (all / 4..=all).step_by(stride(all / 7)) {
+    for boundary in (all / 4..=all).step_by(stride(all / 5)) {
         let mode = Unsynced::Torn(u64::try_from(boundary).expect("small"));
         let image = recorded.history.crash_image(boundary, mode);
         let second = record_on(SLOW_READS, 3, image, Oracle::default(), |disk, _| {

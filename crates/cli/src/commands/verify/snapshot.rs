@@ -105,6 +105,7 @@ pub(super) fn run(args: &SnapshotArgs) -> Result<Answer, Failure> {
     progress.finish();
 
     let Rows { db, .. } = rows;
+    let stats = db.stats();
     db.close()?;
     let mut options = CheckOptions::default();
     options.cached = args.cached.0;
@@ -115,6 +116,11 @@ pub(super) fn run(args: &SnapshotArgs) -> Result<Answer, Failure> {
     print(&format!(
         "{reads} reads of {rows} rows compared with the replay of {batches} batches; {old_rows} looks were at rows that \
          had newer versions, one of them {most_newer}\n"
+    ))?;
+    let (steps, most_steps) = (stats.snapshot_steps, stats.snapshot_steps_max);
+    let kept = ByteSize::b(stats.undo_bytes_retained);
+    print(&format!(
+        "{steps} undo records led to them, at most {most_steps} to one; at the end snapshots kept {kept} of undo pages\n"
     ))?;
     // Relaxed: an independent flag.
     let was_stopped = stop.load(Ordering::Relaxed);
