@@ -1,10 +1,11 @@
 //! Figures of snapshots: `make figures`.
 //!
 //! `snapshot_figures DIR [QUEUE_SECONDS]` makes a database in DIR, with 200,000 rows of 100 bytes, all in the pool. It
-//! measures taking and dropping a snapshot, and a read of the newest row beside reads at a snapshot, in turns; medians of
-//! five. Then a queue: rows come at its tail and go at its head for QUEUE_SECONDS (20), without a snapshot and beside an
-//! idle one; what the first row costs afterwards, and what the snapshot keeps. At last scans of a tree of four times the
-//! pool, beside a writer that changes its rows as fast as it can: of the newest rows, and at a snapshot taken just before.
+//! measures taking and dropping a snapshot, and a read of the newest row beside reads at a snapshot, in turns; medians
+//! of five. Then a queue: rows come at its tail and go at its head for QUEUE_SECONDS (20), without a snapshot and
+//! beside an idle one; what the first row costs afterwards, and what the snapshot keeps. At last scans of a tree of
+//! four times the pool, beside a writer that changes its rows as fast as it can: of the newest rows, and at a snapshot
+//! taken just before.
 
 use std::path::Path;
 use std::process::ExitCode;

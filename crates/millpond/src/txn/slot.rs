@@ -5,6 +5,7 @@ use smallvec::SmallVec;
 use super::commit_table::Chunk;
 use super::header::{HEADER_REDO, header_ended};
 use super::record::{Kind, record_head};
+use super::transactions::{Kept, OwnPage, Transactions, WAKE_AT};
 use super::work::Loser;
 use crate::base::aligned::{to_u64, to_usize};
 use crate::base::error::Error;
@@ -18,8 +19,6 @@ use crate::mtr::Mtr;
 use crate::redo::credits::LogCredit;
 use crate::store::page_store::PageStore;
 use crate::store::space::Share;
-
-use super::transactions::{Kept, OwnPage, Transactions, WAKE_AT};
 
 /// Bytes of redo that a new undo page takes at most.
 const NEW_PAGE_REDO: usize = 128;

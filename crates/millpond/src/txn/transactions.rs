@@ -47,7 +47,7 @@ pub(super) struct Kept {
     pub(super) chunk: Option<Arc<Chunk>>,
 }
 
-/// Changes of an undo page that are never all cut out: nobody has counted them.
+/// Changes of an undo page whose number is not known: they are never all cut out.
 const UNKNOWN: i64 = i64::MAX / 2;
 
 /// All transactions of a database.
@@ -254,8 +254,8 @@ impl Transactions {
         directory.pages.take_any(|txn| self.commits.has_ended(txn))
     }
 
-    /// Puts back a page that the caller went through up to record `purged`; `pinned_by` is the latest snapshot that kept
-    /// one of its rows.
+    /// Puts back a page that the caller went through up to record `purged`; `pinned_by` is the latest snapshot that
+    /// kept one of its rows.
     pub(crate) fn purged(&self, id: PageId, purged: usize, rest: Rest, pinned_by: Option<Lsn>) {
         self.directory.lock().pages.put_back(id, purged, rest, pinned_by);
     }

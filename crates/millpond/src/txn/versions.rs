@@ -1,22 +1,22 @@
 //! The versions of a row, as a thread sees them that has the row's leaf latched exclusively. It looks only at undo
 //! pages that are in memory, and waits for none. One writer in eight reads some of the missing ones before it latches.
 //!
-//! A row that is updated often gets a chain of versions, and beside an old snapshot no undo page goes by itself. Most of
-//! the versions in the middle are of no use: they came and went between two snapshots. Two rules keep chains short.
+//! A row that is updated often gets a chain of versions, and beside an old snapshot no undo page goes by itself. Most
+//! of the versions in the middle are of no use: they came and went between two snapshots. Two rules keep chains short.
 //!
 //! CHAIN-1  The writer that overwrites a committed version looks at the versions before it. It leaves out those that no
 //!          reader looks for: no live snapshot, and none to be taken, is at or after a version's CommitTs and before
 //!          that of the next version. For each remaining version down to the last one left out, it appends a record to
-//!          its own undo page, of the kind [`Whole`](Kind::Whole) and with that version's transaction, that leads to the
-//!          next remaining one. The overwritten version is kept with a stamp that names the first of these records.
+//!          its own undo page, of the kind [`Whole`](Kind::Whole) and with that version's transaction, that leads to
+//!          the next remaining one. The overwritten version is kept with a stamp that names the first of these records.
 //! CHAIN-2  Records are never changed. A change that no version leads to any more is cut out of its page, which is free
 //!          once all its changes are ([`PurgeQueue::cut_out`](super::purge_queue::PurgeQueue::cut_out)). A reader with
 //!          a copy of a row may miss such a record: then the row has another stamp by now, and is read again.
 //!
 //! A version that is left out stays unneeded, so no reader need be waited for: each later snapshot is after the
 //! overwritten version (SNAP-1). To look at a long chain costs time under the latch. So most writers look at a few
-//! versions, and few writers at many: each version is left out soon after its last snapshot has gone, for a bounded cost
-//! a write.
+//! versions, and few writers at many: each version is left out soon after its last snapshot has gone, for a bounded
+//! cost a write.
 
 use std::borrow::Cow;
 
@@ -249,8 +249,8 @@ impl Shortcut {
     }
 }
 
-/// Reads undo pages with versions of the row of `key`, from `value` on, that are not in memory: at most `reads`, which is
-/// lowered by their number. May wait as [`load_record`]. Callers hold nothing but gates.
+/// Reads undo pages with versions of the row of `key`, from `value` on, that are not in memory: at most `reads`, which
+/// is lowered by their number. May wait as [`load_record`]. Callers hold nothing but gates.
 pub(crate) fn read_ahead(
     core: &Core,
     txns: &Transactions,

@@ -230,8 +230,8 @@ enum Looked {
     NotNow,
 }
 
-/// Removes the rows of `marked` that have delete marks and that no reader looks for; `marked` is of one space and sorted
-/// by key.
+/// Removes the rows of `marked` that have delete marks and that no reader looks for; `marked` is of one space and
+/// sorted by key.
 fn purge_rows(engine: &Engine, mut marked: &[(SpaceId, Vec<u8>)]) -> Result<Looked, Error> {
     let core = &engine.core;
     let Some(&(space, _)) = marked.first() else { return Ok(Looked::AtAll(None)) };

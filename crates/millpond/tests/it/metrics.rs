@@ -418,6 +418,8 @@ fn what_goes(seen: &Seen) {
             assert!(snapshot.get(&tree, scattered(1_500)).expect("read").is_some());
             seen.look(db);
             drop(snapshot);
+            settle(db);
+            (1_500..2_000).for_each(|row| put_loosely(db, &tree, &scattered(row), b"again"));
             let cleaner = {
                 let db = db.clone();
                 spawn("cleaner", move || db.checkpoint().expect("done")).expect("a thread")

@@ -189,7 +189,7 @@ fn whatever_the_report_of_a_loss_does_not_name_is_right() {
         (PageStoreKind::CopyOnWrite, several_laps(17, small_options())),
     ];
     for (kind, (history, notes)) in runs {
-        for boundary in (0..history.boundaries()).skip(history.boundaries() / 8).step_by(one_in(2221, 97)) {
+        for boundary in (0..history.boundaries()).skip(history.boundaries() / 8).step_by(one_in(1613, 97)) {
             let seed = u64::try_from(boundary).expect("small");
             let image = history.crash_image(boundary, MODES[boundary % MODES.len()](seed));
             // If the crash tore an image, the image before it is the newest.
@@ -232,7 +232,7 @@ fn nothing_is_lost_of_a_sound_database_wherever_it_crashed() {
         let (history, notes) = if laps { several_laps(seed, options) } else { cold_rows(seed, options) };
         let mut sound = 0;
         // Before that, the tree to be dropped is there.
-        for boundary in (history.boundaries() / 8..=history.boundaries()).step_by(one_in(1511, 11)) {
+        for boundary in (history.boundaries() / 8..=history.boundaries()).step_by(one_in(1009, 11)) {
             for mode in MODES.map(|mode| mode(u64::try_from(boundary).expect("small"))) {
                 let image = history.crash_image(boundary, mode);
                 // A torn page that is written in place is lost.
