@@ -57,7 +57,8 @@ for bug in $bugs; do
         route_of_split_page) tests="-p millpond --test it" filter="races" ;;
         purge_removes_what_is_there | txn_ids_forgotten | undo_page_left_early) tests="-p millpond --test it" filter="rows" ;;
         cut_out_of_an_earlier_life) tests="-p millpond --lib" filter="purge_queue" ;;
-        cut_out_record_is_damage | needed_versions_left_out | versions_before_a_deletion_all_go) tests="-p millpond --test it" filter="version_chains" ;;
+        cut_out_record_is_damage) tests="-p millpond --lib" filter="long_values" ;;
+        needed_versions_left_out | versions_before_a_deletion_all_go) tests="-p millpond --test it" filter="version_chains" ;;
         live_snapshot_passed | undo_pages_not_retained) tests="-p millpond --test it" filter="snapshots" ;;
         chunks_kept) tests="-p millpond --test it" filter="long_values" ;;
         row_read_unlocked | rows_not_first) tests="-p millpond --test it" filter="large_table_batches" ;;

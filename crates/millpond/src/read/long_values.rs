@@ -225,3 +225,48 @@ pub(crate) fn problems(engine: &Engine, tree: &TreeState, entries: u64) -> Resul
 
 /// Most long values that a check names.
 const PROBLEMS_SHOWN: usize = 10;
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use bytesize::ByteSize;
+
+    use super::*;
+    use crate::base::scheduler::run;
+    use crate::io::simulated::SimulatedDisk;
+    use crate::read::snapshot::LiveSnapshot;
+    use crate::{Db, Durability, Options};
+
+    /// CHAIN-2: a reader has a copy of a row. Before it follows the row's record, writers cut the record out of the
+    /// chain, and its page goes to another slot.
+    #[test]
+    fn row_whose_record_was_cut_out_is_read_again() {
+        run(1, || {
+            let options = Options::new().page_size(ByteSize::kib(4)).buffer_pool_size(ByteSize::mib(1));
+            let options = options.redo_capacity(ByteSize::mib(2)).durability(Durability::None);
+            let db = Db::open_on(Arc::new(SimulatedDisk::new()), options).expect("opened");
+            let tree = db.create_tree("t").expect("created");
+            tree.put("hot", "seen").expect("written");
+            let snapshot = LiveSnapshot::take(&tree.engine);
+            tree.put("hot", "later").expect("written");
+            let (engine, state) = (&tree.engine, &tree.state);
+            let value = {
+                let Ok(page) = leaf_read(&engine.core, &state.root, Target::Key(b"hot")) else { unreachable!() };
+                page.view().value(page.view().search(b"hot").expect("there")).to_vec()
+            };
+            let stamp = Row::decode(&value).and_then(|row| row.stamp).expect("changed a moment ago");
+            let before = || {
+                let found = state.before(engine, (b"hot", &value), stamp, snapshot.view()).expect("no damage");
+                found.map(|row| row.map(|row| row.payload))
+            };
+            assert_eq!(before(), Some(Some(b"seen".to_vec())));
+            (0..500u32).for_each(|turn| tree.put("hot", turn.to_be_bytes()).expect("written"));
+            assert_eq!(before(), None, "the row is to be read again");
+            let read = state.get(engine, b"hot", snapshot.view()).expect("no damage");
+            assert_eq!(read.as_deref(), Some(&b"seen"[..]));
+            drop((snapshot, tree));
+            db.close().expect("closed");
+        });
+    }
+}
