@@ -26,7 +26,7 @@ trap 'kill $running 2> /dev/null; exit 2' INT TERM
 for bug in $bugs; do
     filter=
     case $bug in
-        cut_looks_at_the_oldest_only cut_out_of_an_earlier_life cut_out_record_is_damage | ended_snapshot_read_on | horizon_behind_the_list) tests="-p millpond-models --test snapshots" ;;
+        cut_looks_at_the_oldest_only | ended_snapshot_read_on | horizon_behind_the_list) tests="-p millpond-models --test snapshots" ;;
         latch_*) tests="-p millpond-models --test latch" ;;
         frames_lost_on_cancel | ticket_not_looked_for) tests="-p millpond-models --test free_frames" ;;
         failed_read_tells_no_waiter | stale_read_installs_page | two_read_one_page) tests="-p millpond-models --test page_reads" ;;

@@ -67,7 +67,7 @@ impl TreeState {
         stamp: Stamp,
         view: View,
     ) -> Result<Option<Option<Before>>, Error> {
-        let mut missing = None;
+        let mut was_missing = false;
         loop {
             match before(&engine.core, &engine.txns, self.space, key, value, stamp, view)? {
                 Hidden::Row(row) => return Ok(Some(Some(row))),
@@ -78,7 +78,7 @@ impl TreeState {
                     if !planted!("cut_out_record_is_damage") && !self.is_still(engine, key, value)? {
                         return Ok(None);
                     }
-                    if missing.replace(()).is_some() {
+                    if std::mem::replace(&mut was_missing, true) {
                         return Err(error);
                     }
                 }

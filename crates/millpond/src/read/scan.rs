@@ -31,6 +31,9 @@ pub struct Scan {
     back: End,
 }
 
+/// Undo pages of a leaf's rows that are read together.
+const READ_TOGETHER: usize = 32;
+
 /// An end of a scan: the rows of the last leaf fetched there.
 struct End {
     rows: Rows,
@@ -96,7 +99,7 @@ impl Scan {
             // Together, so that the device has several reads under way.
             let undo_pages = rows.undo_pages();
             if undo_pages.len() > 1 {
-                core.pool.load_many(&undo_pages);
+                undo_pages.chunks(READ_TOGETHER).for_each(|some| core.pool.load_many(some));
             }
             if rows.resolve(|row, place| state.find_elsewhere(engine, row, place, view))?.is_none() {
                 continue;

@@ -17,9 +17,9 @@
 //! slot, and are purged.
 //!
 //! A transaction that fits one group is that group. A transaction of several groups [locks](locks) the rows that it has
-//! changed; readers meanwhile see [the rows before it](before), as readers of [snapshots] do. Beside old snapshots
-//! [chains of versions](versions) stay short. If it fails, or the
-//! process ends, it becomes a [`Loser`](work::Loser), and its changes are undone.
+//! changed; readers meanwhile see [the rows before it](before), as readers of [snapshots] do. If it fails, or the
+//! process ends, it becomes a [`Loser`](work::Loser), and its changes are undone. Beside old snapshots
+//! [chains of versions](versions) stay short.
 
 pub(crate) mod before;
 pub(crate) mod commit_table;

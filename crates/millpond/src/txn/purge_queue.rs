@@ -140,9 +140,11 @@ impl PurgeQueue {
         while let Some((at, _)) = next {
             let behind = (at.plus(1), PageId(0));
             if !is_live(at) {
-                let mut of_it = self.pinned.split_off(&(at, PageId(0)));
-                self.pinned.append(&mut of_it.split_off(&behind));
-                of_it.into_iter().for_each(|(_, id)| self.unpin(id));
+                let of_it: Vec<_> = self.pinned.range((at, PageId(0))..behind).copied().collect();
+                for page in of_it {
+                    self.pinned.remove(&page);
+                    self.unpin(page.1);
+                }
             }
             next = self.pinned.range(behind..).next().copied();
         }
@@ -188,29 +190,24 @@ impl PurgeQueue {
             return;
         };
         page.live -= 1;
-        if let Some(at) = page.left_at
-            && page.live <= 0
-            && self.retained.remove(&(at, id))
-        {
-            self.pages.remove(&id);
-            self.unneeded.push_back(id);
-        }
+        self.retain(id);
     }
 
-    /// Retains a page for readers that its slot has left and that purge has gone through, if they may need it.
+    /// Retains a page for readers that its slot has left and that purge has gone through, if they may need it. If no
+    /// version leads to its changes any more, none of its rows is still deleted, and it is not needed for purge either.
     fn retain(&mut self, id: PageId) {
         let Some(page) = self.pages.get(&id) else { return };
-        let waits = page.is_queued || page.is_under_way || page.pinned_by.is_some();
-        match page.left_at {
-            Some(at) if !waits || planted!("undo_page_left_early") => {
-                if page.live > 0 {
-                    self.retained.insert((at, id));
-                } else {
-                    self.pages.remove(&id);
-                    self.unneeded.push_back(id);
-                }
-            }
-            _ => {}
+        let Some(at) = page.left_at else { return };
+        if (page.is_queued || page.is_under_way) && !planted!("undo_page_left_early") {
+            return;
+        }
+        if page.live <= 0 {
+            page.pinned_by.into_iter().for_each(|by| _ = self.pinned.remove(&(by, id)));
+            self.retained.remove(&(at, id));
+            self.pages.remove(&id);
+            self.unneeded.push_back(id);
+        } else if page.pinned_by.is_none() {
+            self.retained.insert((at, id));
         }
     }
 }
@@ -319,5 +316,20 @@ mod tests {
         queue.leave(id, Lsn(400), 1);
         queue.cut_out(id, Lsn(130));
         assert_eq!((queue.kept(), queue.unneeded.len()), (1, 0), "the change was of the page's earlier life");
+    }
+
+    /// A snapshot kept a row of the page from purge. The row is there again, and its records are cut out.
+    #[test]
+    fn pinned_page_whose_changes_are_all_cut_out_goes() {
+        let id = page(1);
+        let mut queue = PurgeQueue::default();
+        queue.begin(id, Lsn(10));
+        queue.enqueue(id);
+        assert_eq!(queue.take(), Some((id, 0)));
+        queue.put_back(id, 1, Rest::Nothing, Some(Lsn(50)));
+        queue.leave(id, Lsn(90), 1);
+        assert_eq!((queue.kept(), queue.unneeded.len()), (1, 0));
+        queue.cut_out(id, Lsn(80));
+        assert_eq!((queue.kept(), queue.unneeded.front()), (0, Some(&id)));
     }
 }

@@ -21,7 +21,8 @@ pub(crate) const RECORD_HEAD_MAX: usize = 1 + TxnId::LEN + size_of::<u32>();
 /// The part of a transaction that a record holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// The whole transaction: the group that the record came with committed it.
+    /// The whole transaction: the group that the record came with committed it. Or a step past versions that no reader
+    /// looks for ([CHAIN-1](super::versions)), from a version of a transaction that is committed.
     Whole,
     /// The header of a transaction of several groups, without changes. While it is active, a crash means that all
     /// changes of the transaction are undone; without a header none are (TXN-5).

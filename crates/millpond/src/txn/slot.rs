@@ -35,6 +35,9 @@ pub(crate) struct Appended {
     pub(crate) is_own: bool,
 }
 
+/// Most changes that are counted off with the directory locked once.
+const CUT_OUT_TOGETHER: usize = 64;
+
 /// Number of undo pages that an idle slot keeps.
 const PAGES_KEPT: usize = 2;
 
@@ -258,6 +261,10 @@ impl Slot<'_> {
             return 0;
         }
         self.release_row();
+        if self.parts.is_none() && self.cut_out.len() > CUT_OUT_TOGETHER {
+            let cut_out = std::mem::take(&mut self.cut_out);
+            cut_out.chunks(CUT_OUT_TOGETHER).for_each(|some| self.all.cut_out(some));
+        }
         let mut directory = self.all.directory.lock();
         let txn = self.txn;
         if let Some(Parts { header, records }) = self.parts.take() {

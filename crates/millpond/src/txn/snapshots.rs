@@ -194,7 +194,7 @@ impl Snapshots {
         self.list.lock().live.range((at, 0)..).next().is_some_and(|((next, _), _)| *next == at)
     }
 
-    /// The latest live snapshot at or after `from` and before `to`, and whether a snapshot may still be taken there.
+    /// The latest live snapshot at or after `from` and before `to`, or a moment at which one may still be taken there.
     /// `None`: no reader looks at a moment in between, nor will one. What was current only in between may go.
     pub(crate) fn latest_within(&self, (from, to): (Lsn, Lsn)) -> Option<Lsn> {
         // Before the list: a snapshot that is not in it yet is at or after this.

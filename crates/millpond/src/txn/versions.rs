@@ -25,17 +25,16 @@ use smallvec::SmallVec;
 use super::before::{load_record, record_at, undone};
 use super::record::{Kind, RECORD_HEAD_MAX, Undo, record_head};
 use super::transactions::Transactions;
-use crate::base::error::Error;
 use crate::base::ids::{Lsn, PageId, SpaceId, TxnId};
 use crate::base::page::op::PageOp;
 use crate::base::page::patch::{HEAD_AT, Patch, PatchBuf, find_patch};
 use crate::base::row::{HEAD_LEN, Row, Stamp, UNDO_REF_AT, UndoRef};
 use crate::core::Core;
 
-/// Least number of versions that a writer looks at, the newest included.
+/// Versions of a row that most writers look at, at most, the newest included.
 const LOOKED_AT: u32 = 4;
 
-/// The same for one writer in many.
+/// The same for few writers of one row.
 const LOOKED_AT_MOST: u32 = 256;
 
 /// How thoroughly a writer looks: half of the writers 0, a quarter 1, and so on. By a hash of its number: no pattern of
@@ -44,8 +43,14 @@ fn thoroughness(txn: TxnId) -> u32 {
     txn.0.wrapping_mul(0x9e37_79b9_7f4a_7c15).leading_zeros()
 }
 
+/// Versions of a row that a writer of `rows` rows looks at, at most. All of its rows share what one row would have.
+pub(crate) fn looks_at(txn: TxnId, rows: usize) -> u32 {
+    let of_one = (LOOKED_AT << thoroughness(txn).min(16)).min(LOOKED_AT_MOST);
+    (of_one / u32::try_from(rows).unwrap_or(u32::MAX).max(1)).max(LOOKED_AT)
+}
+
 /// Number of undo pages that a writer may read before it latches: none for seven in eight; 2, 4 and so on for others.
-/// So a writer reads less than one in the mean, even where all are missing.
+/// So a writer reads about one in the mean where all are missing.
 pub(crate) fn reads_ahead(txn: TxnId) -> u32 {
     thoroughness(txn).checked_sub(3).map_or(0, |more| 2 << more.min(6))
 }
@@ -151,11 +156,6 @@ impl<'v> Versions<'v> {
         Ok(chain)
     }
 
-    /// Whether a reader looks for version `index`, which is not the newest.
-    fn is_needed(&self, txns: &Transactions, index: usize) -> bool {
-        self.seen_at(txns, index).is_some()
-    }
-
     /// The latest snapshot that looks for version `index`, which is not the newest.
     fn seen_at(&self, txns: &Transactions, index: usize) -> Option<Lsn> {
         txns.snapshots.latest_within((self.versions[index].committed.0, self.versions[index - 1].committed.1))
@@ -189,7 +189,7 @@ impl<'v> Versions<'v> {
         let mut remaining: SmallVec<[usize; 4]> = SmallVec::from_slice(&[0]);
         remaining.extend((1..behind).filter(|index| {
             let is_last = *index == behind - 1 && self.end != End::NoRow;
-            is_last || self.is_needed(txns, *index) && !planted!("needed_versions_left_out")
+            is_last || self.seen_at(txns, *index).is_some() && !planted!("needed_versions_left_out")
         }));
         remaining.extend((self.end == End::NoRow).then_some(behind));
         // As many steps as are paid for by the versions that they leave out, and as have room in a page or so.
@@ -231,19 +231,19 @@ pub(crate) struct Shortcut {
 }
 
 impl Shortcut {
-    /// The shortcut for the writer `txn`, which overwrites `value`; `None`: the chain stays as it is. One load if each
-    /// snapshot sees `value`; else some 100 ns a version.
+    /// The shortcut for a writer that overwrites `value` and looks at `most` versions; `None`: the chain stays as it
+    /// is. One load without a snapshot; a look into the commit table if each snapshot sees `value`; else some 100 ns a
+    /// version.
     pub(crate) fn find(
         core: &Core,
         txns: &Transactions,
         row: (SpaceId, &[u8]),
         value: &[u8],
-        txn: TxnId,
+        most: u32,
     ) -> Option<Shortcut> {
         // If it is of a snapshot that has gone, more versions are looked at than need be. The last version looked at
         // stays as it is, whatever is behind it.
         let oldest = txns.snapshots.oldest_hint()?;
-        let most = (LOOKED_AT << thoroughness(txn).min(16)).min(LOOKED_AT_MOST);
         let versions = Versions::of(core, txns, row, value, oldest, most).ok()?;
         versions.shortcut(txns, row.0, row.1)
     }
@@ -257,10 +257,11 @@ pub(crate) fn read_ahead(
     (space, key): (SpaceId, &[u8]),
     value: Vec<u8>,
     reads: &mut u32,
-) -> Result<(), Error> {
-    let Some(oldest) = txns.snapshots.oldest_hint() else { return Ok(()) };
+) {
+    let Some(oldest) = txns.snapshots.oldest_hint() else { return };
     let mut version = value;
-    while let Some(stamp) = Row::decode(&version).and_then(|row| row.stamp) {
+    for _ in 0..LOOKED_AT_MOST {
+        let Some(stamp) = Row::decode(&version).and_then(|row| row.stamp) else { break };
         let is_old = txns.commits.committed(stamp.txn).is_none_or(|(_, latest)| latest <= oldest);
         let Some(at) = stamp.undo.filter(|_| !is_old) else { break };
         if core.pool.fetch(PageId::new(SpaceId::UNDO, at.page)).is_none() {
@@ -269,18 +270,13 @@ pub(crate) fn read_ahead(
             }
             *reads -= 1;
         }
-        let record = match load_record(core, at) {
-            // The page may have been given back.
-            Err(Error::Corruption(_)) | Ok(None) => break,
-            Ok(Some(record)) => record,
-            Err(error) => return Err(error),
-        };
+        // The page may have been given back. Whatever else is wrong with it, the writer does not need it.
+        let Ok(Some(record)) = load_record(core, at) else { break };
         match undone(&record, space, key, &version, stamp) {
             Some(Some(older)) => version = older,
             Some(None) | None => break,
         }
     }
-    Ok(())
 }
 
 /// A step to an older version, to be appended as a record of its own.

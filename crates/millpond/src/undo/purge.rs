@@ -19,8 +19,9 @@
 //!          flight holds back, and all of it while too many pages wait to be merged.
 //!
 //! PURGE-2  A deleted row goes when each live snapshot sees its deletion. Beside older snapshots it goes, too, when
-//!          none of them sees a version of the row (CHAIN-1). Otherwise its undo page waits until the latest snapshot
-//!          that keeps a row of the page is gone, and is then gone through once more. It is no debt of writers.
+//!          none of them sees a version of the row (CHAIN-1), as far as a few reads of undo pages show that. Otherwise
+//!          its undo page waits until the latest snapshot that keeps a row of the page is gone, and is then gone
+//!          through once more. It is no debt of writers.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -266,26 +267,19 @@ fn purge_rows(engine: &Engine, mut marked: &[(SpaceId, Vec<u8>)]) -> Result<Look
                     engine.wish_merge(MergeWish { tree, key, level: 0, tries: 0 });
                 }
                 pinned_by = pinned_by.max(removed.pinned_by);
-                match removed.missing {
-                    // A version's page that goes as soon as it is read, or cannot be read: the horizon decides.
-                    Some(_) if loads >= LOADS_A_ROW => {
-                        (marked, loads) = (&marked[removed.rows + 1..], 0);
+                marked = &marked[removed.rows..];
+                came_further |= removed.rows > 0;
+                loads = if removed.rows > 0 { 0 } else { loads };
+                if let Some(page) = removed.missing {
+                    drop(spaces);
+                    restarts.begin_wait();
+                    loads += 1;
+                    // Pages that are too many, or cannot be read: the horizon decides.
+                    if loads > LOADS_A_ROW || core.pool.load(page).is_err() {
+                        (marked, loads) = (&marked[1..], 0);
                         pinned_by = pinned_by.max(Some(horizon));
                     }
-                    Some(page) => {
-                        marked = &marked[removed.rows..];
-                        loads = if removed.rows > 0 { 1 } else { loads + 1 };
-                        drop(spaces);
-                        restarts.begin_wait();
-                        match core.pool.load(page) {
-                            Ok(_) | Err(Error::Corruption(_)) => {}
-                            Err(error) => return Err(error),
-                        }
-                        continue;
-                    }
-                    None => (marked, loads) = (&marked[here..], 0),
                 }
-                came_further = true;
                 continue;
             }
         };
@@ -303,7 +297,8 @@ fn purge_rows(engine: &Engine, mut marked: &[(SpaceId, Vec<u8>)]) -> Result<Look
     Ok(Looked::AtAll(pinned_by))
 }
 
-/// Reads of undo pages for the versions of one row, before purge leaves the row to its next pass.
+/// Reads of undo pages for the versions of one row. If it has more, purge leaves the row until the oldest snapshot is
+/// gone.
 const LOADS_A_ROW: usize = 3;
 
 /// The result of a look at rows of one leaf.

@@ -18,7 +18,7 @@ use crate::engine::Engine;
 use crate::engine::tree_state::{Gate, TreeState};
 use crate::mtr::{Mtr, TXN_LEN};
 use crate::txn::slot::Slot;
-use crate::txn::versions::{read_ahead, reads_ahead};
+use crate::txn::versions::{looks_at, read_ahead, reads_ahead};
 use crate::write::chunks::LongValues;
 use crate::write::op::{Change, Op};
 use crate::write::outcome::{Done, GroupOutcome, Obstacle};
@@ -56,7 +56,9 @@ pub(crate) fn write_group<'a>(
     // Beside a snapshot, shortcuts may take about as much again.
     let shortcuts = engine.txns.snapshots.oldest_hint().map_or(0, |_| probable);
     let redo_len = (probable + shortcuts).min(engine.limits.batch_bytes);
-    read_versions(engine, ops, slot.txn())?;
+    if !slot.is_in_parts() {
+        read_versions(engine, ops, slot.txn());
+    }
     let mut next = Attempt { redo_len, is_short_of_room: false, cuts_chains: true };
     let mut restarts = Restarts::new(&engine.core.pool);
     loop {
@@ -91,7 +93,14 @@ pub(crate) fn write_group<'a>(
                 // enter it again.
                 restarts.begin_wait();
                 while slot.pages().len() < pages {
-                    slot.add_page(&engine.core)?;
+                    match slot.add_page(&engine.core) {
+                        // Without shortcuts the pages may suffice.
+                        Err(Error::OutOfSpace(_)) if next.cuts_chains => {
+                            next.cuts_chains = false;
+                            break;
+                        }
+                        added => added?,
+                    }
                 }
                 restarts.start_again();
                 slot.pages()
@@ -110,33 +119,28 @@ pub(crate) fn write_group<'a>(
     }
 }
 
-/// Reads undo pages that the writer looks at when it overwrites rows (CHAIN-1), as far as it has to read any.
-fn read_versions(engine: &Engine, ops: &[Op<'_>], txn: TxnId) -> Result<(), Error> {
+/// Reads undo pages that the writer looks at when it overwrites rows (CHAIN-1), as far as it has to read any. Rows
+/// whose leaves are not in memory are left out: those leaves are read together later.
+fn read_versions(engine: &Engine, ops: &[Op<'_>], txn: TxnId) {
     let mut reads = reads_ahead(txn);
-    if reads == 0 || engine.txns.snapshots.oldest_hint().is_none() {
-        return Ok(());
+    if engine.txns.snapshots.oldest_hint().is_none() {
+        return;
     }
-    let mut restarts = Restarts::new(&engine.core.pool);
-    for op in ops {
-        let value = loop {
-            match leaf_read(&engine.core, &op.tree.root, Target::Key(op.key)) {
-                Ok(page) => {
-                    let view = page.view();
-                    break view.search(op.key).ok().map(|index| view.value(index).to_vec());
-                }
-                Err(stop) => restarts.resolve(stop)?,
-            }
-        };
-        restarts.begin_wait();
-        if let Some(value) = value {
-            read_ahead(&engine.core, &engine.txns, (op.tree.space, op.key), value, &mut reads)?;
-        }
+    for op in ops.iter().take(READ_VERSIONS_OF) {
         if reads == 0 {
             break;
         }
+        let Ok(page) = leaf_read(&engine.core, &op.tree.root, Target::Key(op.key)) else { continue };
+        let value = page.view().search(op.key).ok().map(|index| page.view().value(index).to_vec());
+        drop(page);
+        if let Some(value) = value {
+            read_ahead(&engine.core, &engine.txns, (op.tree.space, op.key), value, &mut reads);
+        }
     }
-    Ok(())
 }
+
+/// Most rows of a group for which undo pages are read.
+const READ_VERSIONS_OF: usize = 32;
 
 /// Whether the group takes more undo pages or more redo than a group may.
 fn is_too_large(engine: &Engine, obstacle: &Obstacle<'_, '_>) -> bool {
@@ -184,7 +188,9 @@ pub(crate) fn attempt<'p, 'a>(
     }
     let credit = restarts.reserve(log, redo_len, pages)?;
     let (mut leaves, ops) = latch_leaves(engine, ops, most_leaves, in_parts)?;
-    let context = PlanContext { engine, long_values, txn: slot.txn(), in_parts, is_short_of_room, cuts_chains };
+    // The records of shortcuts need room, too.
+    let looks_at = if cuts_chains && !is_short_of_room { looks_at(slot.txn(), ops.len()) } else { 0 };
+    let context = PlanContext { engine, long_values, txn: slot.txn(), in_parts, is_short_of_room, looks_at };
     let mut planned = plan(ops, &leaves, slot.undo(), context)?;
     match planned.stopped.filter(|_| !in_parts || planned.ops == 0) {
         Some(RowObstacle::Locked(space, key, stamp)) => return Err(Obstacle::Locked(space, key, stamp)),

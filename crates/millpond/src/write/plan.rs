@@ -68,8 +68,9 @@ pub(crate) struct PlanContext<'t> {
     pub(super) in_parts: bool,
     /// The files have no room for further pages: deleted rows keep no payload.
     pub(super) is_short_of_room: bool,
-    /// Versions that no reader looks for are left out (CHAIN-1).
-    pub(super) cuts_chains: bool,
+    /// Versions of a row that are looked at, to leave out those that no reader looks for (CHAIN-1); 0: none is left
+    /// out.
+    pub(super) looks_at: u32,
 }
 
 impl Plan<'_> {
@@ -298,10 +299,8 @@ fn change<'a>(
     let new_is_chunked = after.is_some_and(|after| after.is_reference);
     let after = after.map(|after| after.bytes);
     let (core, txns) = (&context.engine.core, &context.engine.txns);
-    // The records of a shortcut need room, too.
-    let shortcut = (context.cuts_chains && !context.is_short_of_room)
-        .then(|| Shortcut::find(core, txns, (op.tree.space, op.key), value, context.txn))
-        .flatten();
+    let find = || Shortcut::find(core, txns, (op.tree.space, op.key), value, context.looks_at);
+    let shortcut = (context.looks_at > 0).then(find).flatten();
     let new_head = shortcut.as_ref().and_then(|_| head_with(value, None));
     let old_head = new_head.as_ref().map_or(&value[..row.head_len()], |head| &head[..]);
     let mut patch = PatchBuf::new();

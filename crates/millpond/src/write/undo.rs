@@ -33,6 +33,8 @@ pub(crate) struct UndoPages<'p> {
     pub(super) records: SmallVec<[RecordPlan; 1]>,
     /// Bytes that the records take in the page that was latched last.
     used: usize,
+    /// Their number there.
+    count: usize,
 }
 
 /// A planned undo record.
@@ -97,7 +99,7 @@ impl<'p> UndoPages<'p> {
         self.records.iter().map(|record| RECORD_HEADER + op + record.len()).sum()
     }
 
-    /// Whether the page that was latched last has room for `more` bytes, in a record of its own or in its last one.
+    /// Whether the page that was latched last has room for another record of this length.
     fn has_room(&self, record_len: usize) -> bool {
         let Some(page) = self.pages.last() else { return false };
         self.used + entry_len(NUMBER_LEN, record_len) <= page.view().free_bytes()
@@ -117,7 +119,7 @@ impl<'p> UndoPages<'p> {
             self.pages.truncate(next);
             slot.leave(next);
         }
-        self.used = 0;
+        (self.used, self.count) = (0, 0);
         loop {
             let Some(page) = slot.pages().get(next) else {
                 let capacity = engine.core.store.page_size() - NOT_COUNTED_ON;
@@ -135,9 +137,9 @@ impl<'p> UndoPages<'p> {
     /// Adds a record, for which the page that was latched last has room.
     fn add(&mut self, content: Content) -> UndoRef {
         let page = self.pages.len() - 1;
-        let before = self.records.iter().filter(|record| record.page == page).count();
-        let number = u16::try_from(self.pages[page].view().len() + before).unwrap_or(u16::MAX);
+        let number = u16::try_from(self.pages[page].view().len() + self.count).unwrap_or(u16::MAX);
         let record = RecordPlan { page, number, content };
+        self.count += 1;
         self.used += entry_len(NUMBER_LEN, record.len());
         self.records.push(record);
         UndoRef { page: self.pages[page].id().number(), record: number }
@@ -155,7 +157,7 @@ impl<'p> UndoPages<'p> {
         let mut next = None;
         for link in links.iter_mut().rev() {
             while !self.has_room(link.record_len()) {
-                self.latch_next(engine, slot, left + link.record_len())?;
+                self.latch_next(engine, slot, left)?;
             }
             next = Some(self.add(Content::Link(link.record(next))));
         }
@@ -170,7 +172,7 @@ pub(super) fn find_undo_pages<'p, 'a>(
     slot: &mut Slot<'_>,
     plan: &mut Plan<'_>,
 ) -> Result<UndoPages<'p>, Obstacle<'p, 'a>> {
-    let mut undo = UndoPages { pages: SmallVec::new(), records: SmallVec::new(), used: 0 };
+    let mut undo = UndoPages { pages: SmallVec::new(), records: SmallVec::new(), used: 0, count: 0 };
     let links_len = |overwritten: &Overwritten| -> usize {
         overwritten.shortcut.links.iter().map(|link| entry_len(NUMBER_LEN, link.record_len())).sum()
     };

@@ -412,21 +412,26 @@ fn what_goes(seen: &Seen) {
                 assert!(matches!(db.write(all(true)), Err(Error::KeyExists(_))));
                 settle(db);
             });
-            // The busy keeper comes to the dropped tree's pages later.
             let snapshot = db.snapshot().expect("open");
             (1_500..2_000).for_each(|row| put_loosely(db, &tree, &scattered(row), b"changed"));
             assert!(snapshot.get(&tree, scattered(1_500)).expect("read").is_some());
             seen.look(db);
             drop(snapshot);
-            settle(db);
-            (1_500..2_000).for_each(|row| put_loosely(db, &tree, &scattered(row), b"again"));
-            let cleaner = {
-                let db = db.clone();
-                spawn("cleaner", move || db.checkpoint().expect("done")).expect("a thread")
-            };
-            sleep_ns(2_000_000);
+            drop(tree);
             seen.watch(db, || db.drop_tree("t").expect("dropped"));
-            cleaner.join().expect("no panic");
+            // The busy keeper comes to the dropped tree's pages later; the schedule decides when it is busy.
+            for after_ms in 0..8 {
+                let tree = db.create_tree("t").expect("created");
+                (0..300).for_each(|row| put_loosely(db, &tree, &scattered(row), &[5; 900]));
+                drop(tree);
+                let cleaner = {
+                    let db = db.clone();
+                    spawn("cleaner", move || db.checkpoint().expect("done")).expect("a thread")
+                };
+                sleep_ns(after_ms * 1_000_000);
+                seen.watch(db, || db.drop_tree("t").expect("dropped"));
+                cleaner.join().expect("no panic");
+            }
         },
     );
 }
