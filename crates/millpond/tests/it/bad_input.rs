@@ -294,8 +294,8 @@ fn failed_log_sync_acknowledges_nothing_and_reads_go_on() {
 #[test]
 fn device_error_at_any_call_loses_nothing_acknowledged() {
     let classic = Shape { empty: EmptyFreeListAlgorithm::Legacy, ..SMALL };
-    // Every third call, from one of the first three on; with MILLPOND_FULL each call.
-    let step = stride(3) as u64;
+    // Every fifth call, from one of the first five on; with MILLPOND_FULL each call.
+    let step = stride(5) as u64;
     for (first, (shape, kind)) in (0..).zip([
         (SMALL, ErrorKind::Other),
         (SMALL, ErrorKind::StorageFull),

@@ -196,7 +196,7 @@ fn readers_and_undo_pages_that_are_used_again() {
                 .map(|id| {
                     let (db, tree) = (db.clone(), tree.clone());
                     spawn("writer", move || {
-                        for turn in 0..6u8 {
+                        for turn in 0..4u8 {
                             db.write(rows(&tree, ROWS, 10 * id + turn, 700)).expect("written");
                         }
                     })

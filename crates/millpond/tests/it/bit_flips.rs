@@ -128,14 +128,14 @@ fn flip(sample: &Sample, disk: &SimulatedDisk, file: &str, at: usize) -> Result<
 
 type Table = BTreeMap<(Duty, &'static str), (usize, BTreeMap<Outcome, usize>)>;
 
-/// Flips a bit in every `in_use`th byte that is in use, and in every `unused`th other byte.
-fn sweep(sample: &Sample, all: &[Region], in_use: usize, unused: usize) -> (Table, Vec<String>) {
+/// Flips a bit in every `in_use`th byte that is in use, in small regions in every `small`th, and in every `unused`th
+/// other byte.
+fn sweep(sample: &Sample, all: &[Region], [in_use, small, unused]: [usize; 3]) -> (Table, Vec<String>) {
     let bytes = all.iter().scan(0, |seen, region| {
         // The stride continues across regions, so that it also meets small ones.
         let step = match region.duty {
             Duty::Unused => unused,
-            // Groups are small and many, so every byte of them is tried.
-            _ if region.len <= 256 && (region.duty == Duty::LastBatch || !region.what.starts_with("log,")) => 1,
+            _ if region.len <= 256 && (region.duty == Duty::LastBatch || !region.what.starts_with("log,")) => small,
             _ => in_use,
         };
         let first = (step - *seen % step) % step;
@@ -206,8 +206,7 @@ fn sweep_all(title: &str, sample: &Sample) -> Table {
     let bytes: usize = all.iter().map(|region| region.len).sum();
     assert_eq!(bytes, sample.image.values().map(Vec::len).sum::<usize>(), "each byte is in one region");
     let full = std::env::var_os("MILLPOND_FULL").is_some();
-    let (in_use, unused) = if full { (1, 499) } else { (STRIDE, 9973) };
-    let (table, wrong) = sweep(sample, &all, in_use, unused);
+    let (table, wrong) = sweep(sample, &all, if full { [1, 1, 499] } else { [STRIDE, 3, 9973] });
     print(title, &table);
     assert!(wrong.is_empty(), "{} flips went wrong:\n{}", wrong.len(), wrong[..wrong.len().min(20)].join("\n"));
     table

@@ -476,7 +476,7 @@ fn a_crash_with_the_policies_of_any_server_loses_nothing() {
         let shape = Shape { profile, empty, flushing, recent_closed, frames: LAZY_FRAMES, instances: 2, ..TWICE };
         let ops = if flushing == SyncOnly { 80 } else { 60 };
         let recorded = many_clients_shaped(shape, seed, 4, ops, 3000);
-        check_matrix(&recorded, 0, stride(107));
+        check_matrix(&recorded, 0, stride(151));
     }
 }
 
@@ -492,7 +492,7 @@ fn a_crash_while_threads_write_the_log_loses_nothing() {
     let shapes = [THREADED, Shape { pipeline: true, ..SMALL }, Shape { pipeline: true, ..lazy }, woken];
     for (seed, shape) in (31..).zip(shapes) {
         let recorded = many_clients_shaped(shape, seed, 4, 60, 3000);
-        check_matrix(&recorded, 0, stride(107));
+        check_matrix(&recorded, 0, stride(151));
     }
 }
 
@@ -539,7 +539,7 @@ fn a_crash_while_pages_merge_and_ids_return_loses_nothing() {
             db.close().expect("closed");
         });
         let recorded = Recorded { shape, ..recorded };
-        check_matrix(&recorded, 0, stride(if shape.is_legacy() { 39 } else { 17 }));
+        check_matrix(&recorded, 0, stride(if shape.is_legacy() { 59 } else { 23 }));
     }
 }
 
@@ -609,7 +609,7 @@ fn a_crash_during_recovery_loses_nothing() {
     let recorded = many_clients(9, 2, 60, 1000);
     let all = recorded.history.boundaries();
     let mut images = 0;
-    for boundary in (all / 4..=all).step_by(stride(all / 5)) {
+    for boundary in (all / 4..=all).step_by(stride(all / 4)) {
         let mode = Unsynced::Torn(u64::try_from(boundary).expect("small"));
         let image = recorded.history.crash_image(boundary, mode);
         let second = record_on(SLOW_READS, 3, image, Oracle::default(), |disk, _| {

@@ -62,10 +62,10 @@ fn feed(decoder: Decoder, seed: u64, cases: u64) -> (u64, u64) {
 
 fn cases_of(decoder: Decoder) -> u64 {
     match decoder {
-        Decoder::Recovery => 2400,
-        Decoder::Rebuild => 1600,
-        Decoder::LogScan => 4000,
-        _ => 8800,
+        Decoder::Recovery => 1600,
+        Decoder::Rebuild => 1200,
+        Decoder::LogScan => 3200,
+        _ => 6400,
     }
 }
 

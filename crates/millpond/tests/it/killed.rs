@@ -70,7 +70,7 @@ fn live_twice(disk: &SimulatedDisk, (shape, len): (Shape, usize), end: End, at: 
 /// The first process ends at each of its calls. The second process changes a row, and takes a checkpoint. Then the
 /// power fails at any moment, and takes everything unsynced.
 fn check(start: &Image, (shape, len): (Shape, usize), end: End) {
-    for call in (0..).step_by(stride(3)) {
+    for call in (0..).step_by(stride(4)) {
         let disk = SimulatedDisk::with_image(start.clone(), ServiceTime::default());
         let (past, _) = run(call, || live_twice(&disk, (shape, len), end, call));
         let history = disk.history();

@@ -250,7 +250,7 @@ fn a_crash_at_any_io_leaves_long_values_whole_or_away() {
         states
     });
     let history = disk.history();
-    for boundary in (notes[1].0..=history.boundaries()).step_by(stride(5)) {
+    for boundary in (notes[1].0..=history.boundaries()).step_by(stride(7)) {
         let seed = u64::try_from(boundary).expect("small");
         for mode in [Unsynced::None, Unsynced::All, Unsynced::Subset(seed), Unsynced::Torn(seed)] {
             let crashed = disk_of(history.crash_image(boundary, mode));

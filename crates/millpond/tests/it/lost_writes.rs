@@ -100,7 +100,7 @@ fn every_lost_or_misdirected_write_is_found_or_not_needed() {
         let of = format!("{:?}, closed: {is_closed}", shape.store);
         let mut ends: BTreeMap<(&str, bool, Outcome), usize> = BTreeMap::new();
         for name in history.crash_image(history.boundaries(), Unsynced::All).into_keys() {
-            let step = if name.starts_with("redo") { stride(5) } else { stride(2) };
+            let step = if name.starts_with("redo") { stride(7) } else { stride(3) };
             let kind = name.split(['.', '-']).next().expect("a name").to_owned();
             let kind = ["data", "map", "directory", "redo"].into_iter().find(|known| *known == kind).expect("known");
             for (nth, (position, offset, len)) in history.writes(&name).into_iter().enumerate().step_by(step) {

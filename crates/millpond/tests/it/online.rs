@@ -675,6 +675,6 @@ fn a_crash_while_all_options_change_often_loses_nothing() {
             assert!(single > 0 && slept > 0, "each way was gone: {stats:?}");
             db.close().expect("closed");
         });
-        check_matrix(&Recorded { shape, ..recorded }, 0, stride(60));
+        check_matrix(&Recorded { shape, ..recorded }, 0, stride(91));
     }
 }

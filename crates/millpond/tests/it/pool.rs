@@ -43,7 +43,7 @@ pub(crate) fn scattered_rows(rows: u32, options: Options) -> Image {
 #[test]
 fn a_thousand_frames_serve_256_threads() {
     for (tracking, empty, rows, turns) in [
-        (DirtyTracking::Scan, EmptyFreeListAlgorithm::Handoff, 16_384u32, 12u32),
+        (DirtyTracking::Scan, EmptyFreeListAlgorithm::Handoff, 16_384u32, 8u32),
         (DirtyTracking::FlushList, EmptyFreeListAlgorithm::Legacy, 8_192, 8),
         (DirtyTracking::FlushList, EmptyFreeListAlgorithm::Backoff, 8_192, 8),
     ] {

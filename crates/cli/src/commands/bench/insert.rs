@@ -22,7 +22,7 @@ use workload::{report_json, report_text};
 
 use super::args::Action;
 use super::facts::Circumstances;
-use super::measure::PROBE_TIME;
+use super::measure::probe_time;
 use super::report::steps_page;
 use super::{Job, checked, held, held_line, interrupted_load, listed, room, tell_unwatched};
 use crate::exit::{Answer, Failure};
@@ -70,7 +70,7 @@ pub(super) fn act(job: &Job<'_>, engine: &Millpond) -> Result<Answer, Failure> {
     if steps.contains(&Step::Load) {
         room::check_more(args, u32::try_from(missing.len()).unwrap_or(u32::MAX))?;
     }
-    let device = probe::sync_pairs(&args.load.dir, job.access(), PROBE_TIME)?;
+    let device = probe::sync_pairs(&args.load.dir, job.access(), probe_time(args))?;
     let canary = Arc::new(Canary::new(&args.load.dir, job.access())?);
     say(job, &heading(job, &sizes, &device))?;
     let mut ran = Vec::new();
@@ -182,7 +182,7 @@ fn finish(
         let found = insert_benchmark::verify(engine, args.load.threads);
         progress.finish();
         verified = Some(found?);
-        device = device.faster(probe::sync_pairs(&args.load.dir, job.access(), PROBE_TIME)?);
+        device = device.faster(probe::sync_pairs(&args.load.dir, job.access(), probe_time(args))?);
     }
     let facts = Facts {
         on: Circumstances::of(job, engine, began, &device),

@@ -28,8 +28,13 @@ use crate::output::{print, talk};
 use crate::progress::Progress;
 use crate::values::{Format, Rate};
 
-/// Length of a probe of the device.
-pub(super) const PROBE_TIME: Duration = Duration::from_secs(1);
+/// Length of a probe of the device: a tenth of the run's time, at most a second. A run of a number of events may be
+/// short.
+pub(super) fn probe_time(args: &BenchArgs) -> Duration {
+    let shortest = Duration::from_millis(100);
+    let tenth = Duration::from_secs(args.time_s().min(10)) / 10;
+    if args.load.events > 0 { shortest } else { tenth.max(shortest) }
+}
 
 /// Measures a workload over loaded tables. Prints sysbench's report and the calm figures, or all of it as JSON.
 pub(super) fn measure(job: &Job<'_>, workload: Workload, engine: &Millpond) -> Result<Answer, Failure> {
@@ -38,7 +43,7 @@ pub(super) fn measure(job: &Job<'_>, workload: Workload, engine: &Millpond) -> R
     if let Some(table) = bulk_table_that_is_missing(args, workload, engine)? {
         return Err(Error::NoBulkTable(table).into());
     }
-    let device = probe::sync_pairs(&args.load.dir, job.access(), PROBE_TIME)?;
+    let device = probe::sync_pairs(&args.load.dir, job.access(), probe_time(args))?;
     let canary = Arc::new(Canary::new(&args.load.dir, job.access())?);
     let mut talk_of_run = Talk { job, workload, device, canary, failure: None };
     talk_of_run.say(&talk_of_run.heading())?;
@@ -141,7 +146,7 @@ impl Talk<'_> {
 
     /// Probes the device once more: if other load disturbed the first probe, its result would flatter the engine.
     fn probe_again(&mut self) -> Result<(), Error> {
-        let again = probe::sync_pairs(&self.job.args.load.dir, self.job.access(), PROBE_TIME)?;
+        let again = probe::sync_pairs(&self.job.args.load.dir, self.job.access(), probe_time(self.job.args))?;
         if again.contradicts(self.device) {
             talk(&format!(
                 "the device made {:.0} write+sync pairs/s before the run and {:.0} after it; the higher counts",
