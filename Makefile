@@ -30,6 +30,8 @@ ROOT ?=
 install: setup ## Build the command and install it into ~/.cargo/bin (with ROOT=DIR into DIR/bin)
 	$(CARGO) install --locked --path crates/cli $(if $(ROOT),--root "$(ROOT)")
 
+# One more than the CPUs: some tests wait for a disk.
+test: export RUST_TEST_THREADS ?= $(shell expr $$(nproc) + 1)
 test: setup ## Run the tests: units, properties, crash matrix (sampled), command, kill -9 rounds, budgets
 	$(CARGO) test --workspace --quiet
 	$(CARGO) test --package millpond --test budgets --test memory --release --quiet

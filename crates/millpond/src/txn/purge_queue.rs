@@ -190,7 +190,10 @@ impl PurgeQueue {
             return;
         };
         page.live -= 1;
-        self.retain(id);
+        // Otherwise it stays where it is.
+        if page.live <= 0 {
+            self.retain(id);
+        }
     }
 
     /// Retains a page for readers that its slot has left and that purge has gone through, if they may need it. If no

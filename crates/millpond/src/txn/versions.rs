@@ -213,7 +213,8 @@ impl<'v> Versions<'v> {
         }
         // The last step to no row needs no link.
         let is_there = |steps: &usize| *steps <= links.len() || remaining[*steps] == behind;
-        let steps = paid.into_iter().rfind(|steps| is_there(steps) && *steps <= links.len() + 1)?;
+        let is_taken = |steps: &usize| *steps == 1 || !planted!("first_step_only");
+        let steps = paid.into_iter().rfind(|steps| is_there(steps) && *steps <= links.len() + 1 && is_taken(steps))?;
         links.truncate(steps);
         links.iter_mut().take(steps - 1).for_each(|link| link.is_named = true);
         let cut_out = self.records[..self.records.len().min(remaining[steps])].iter().copied().collect();
