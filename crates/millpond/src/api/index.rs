@@ -10,8 +10,8 @@ use crate::base::operations::OperationKind;
 use crate::base::quoted::quoted;
 use crate::btree::scan::{OwnedRow, RowRef, owned};
 use crate::engine::table_state::IndexState;
+use crate::read::reader::Reader;
 use crate::read::scan::{At, Scan};
-use crate::read::snapshot::LiveSnapshot;
 use crate::schema::key_range::KeyRange;
 use crate::txn::view::View;
 use crate::write::apply;
@@ -60,7 +60,7 @@ impl Index {
             return Err(Error::WrongKind(message.into()));
         }
         loop {
-            let Some(key) = entries.get(&self.table.engine, fields, View::Newest)? else { return Ok(None) };
+            let Some(key) = entries.get(&self.table.engine, fields, View::NEWEST)? else { return Ok(None) };
             let row = self.table.get(&key)?;
             match row {
                 Some(row) if definition.has_fields(&key, &row, fields) => return Ok(Some((key, row))),
@@ -73,14 +73,14 @@ impl Index {
     /// The entries with fields in `range`, ascending: fields and primary key of each. [`rev`](Iterator::rev) makes it
     /// descending. Not a snapshot: the scan sees each leaf of the index as it is on arrival there.
     pub fn scan(&self, range: impl KeyRange) -> IndexScan {
-        self.scan_at(None, range)
+        self.scan_at(Reader::newest(), range)
     }
 
     /// The entries that a snapshot sees, or those that the scan comes to.
-    pub(crate) fn scan_at(&self, snapshot: Option<Arc<LiveSnapshot>>, range: impl KeyRange) -> IndexScan {
+    pub(crate) fn scan_at(&self, reader: Reader, range: impl KeyRange) -> IndexScan {
         let state = &*self.state;
         let range = state.definition.entry_range(&range.into_bounds());
-        let entries = Scan::new(&self.table.engine, &state.entries, snapshot, range);
+        let entries = Scan::new(&self.table.engine, &state.entries, reader, range);
         IndexScan { index: self.clone(), entries, fields: Vec::new(), key: Vec::new(), has_failed: false }
     }
 
@@ -90,12 +90,12 @@ impl Index {
     /// Not a snapshot. Each row had these fields when it was read. The scan may miss a row whose fields change
     /// meanwhile, or return it twice: also once from each end.
     pub fn rows(&self, range: impl KeyRange) -> IndexRows {
-        self.rows_at(None, range)
+        self.rows_at(Reader::newest(), range)
     }
 
     /// The rows that a snapshot sees, or those that the scan comes to.
-    pub(crate) fn rows_at(&self, snapshot: Option<Arc<LiveSnapshot>>, range: impl KeyRange) -> IndexRows {
-        IndexRows { scan: self.scan_at(snapshot, range), row: Vec::new() }
+    pub(crate) fn rows_at(&self, reader: Reader, range: impl KeyRange) -> IndexRows {
+        IndexRows { scan: self.scan_at(reader, range), row: Vec::new() }
     }
 
     /// After reading an entry and then a row with other fields: compares both at one moment. An error if they disagree.
@@ -231,7 +231,7 @@ impl IndexRows {
             let found = found.map(|row| row.filter(|row| index.state.definition.has_fields(key, row, fields)));
             let row = match found {
                 // By now a writer may have deleted the row or changed its fields.
-                Ok(None) if view == View::Newest => continue,
+                Ok(None) if view.at.is_none() || entries.is_behind() => continue,
                 Ok(None) => {
                     self.scan.has_failed = true;
                     return Err(self.scan.index.is_of_another_row(&self.scan.fields, &self.scan.key));

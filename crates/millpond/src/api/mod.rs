@@ -1,4 +1,4 @@
-//! The public interface: databases, trees, tables, indexes, and their scans.
+//! The public interface: databases, trees, tables, indexes, their scans, snapshots, transactions.
 
 pub(crate) mod database;
 pub(crate) mod index;
@@ -8,5 +8,7 @@ pub(crate) mod reports;
 pub(crate) mod snapshot;
 pub(crate) mod table;
 pub(crate) mod table_indexes;
+pub(crate) mod transaction;
 pub(crate) mod tree;
 pub(crate) mod trees;
+pub(crate) mod txn_options;

@@ -14,6 +14,7 @@ use crate::base::ids::CommitTs;
 use crate::btree::scan::OwnedRow;
 use crate::engine::Engine;
 use crate::engine::tree_state::TreeState;
+use crate::read::reader::Reader;
 use crate::read::scan::Scan;
 use crate::read::snapshot::LiveSnapshot;
 use crate::schema::key_range::KeyRange;
@@ -37,8 +38,8 @@ impl fmt::Debug for Snapshot {
 /// What a snapshot reads rows of: a [`Tree`] or a [`Table`].
 #[derive(Clone, Copy)]
 pub struct RowsOf<'t> {
-    engine: &'t Arc<Engine>,
-    state: &'t Arc<TreeState>,
+    pub(super) engine: &'t Arc<Engine>,
+    pub(super) state: &'t Arc<TreeState>,
 }
 
 impl fmt::Debug for RowsOf<'_> {
@@ -101,7 +102,7 @@ impl Snapshot {
     /// Those of [`get`](Self::get) come from the scan.
     pub fn scan<'t>(&self, of: impl Into<RowsOf<'t>>, range: impl KeyRange) -> Result<Scan, Error> {
         let state = self.state_of(of.into())?;
-        Ok(Scan::new(&self.live.engine, state, Some(Arc::clone(&self.live)), Some(range.into_bounds())))
+        Ok(Scan::new(&self.live.engine, state, Reader::at(&self.live), Some(range.into_bounds())))
     }
 
     /// The row with the lowest key at the snapshot's moment. Costs as much as a [`scan`](Self::scan) of one leaf.
@@ -127,7 +128,7 @@ impl Snapshot {
     /// [`scan`](Self::scan).
     pub fn entries(&self, of: &Index, range: impl KeyRange) -> Result<IndexScan, Error> {
         self.check_index(of)?;
-        Ok(of.scan_at(Some(Arc::clone(&self.live)), range))
+        Ok(of.scan_at(Reader::at(&self.live), range))
     }
 
     /// The rows with fields in `range` at the snapshot's moment, in the order of the fields: primary key and row of
@@ -137,7 +138,7 @@ impl Snapshot {
     /// Those of [`entries`](Self::entries).
     pub fn rows(&self, of: &Index, range: impl KeyRange) -> Result<IndexRows, Error> {
         self.check_index(of)?;
-        Ok(of.rows_at(Some(Arc::clone(&self.live)), range))
+        Ok(of.rows_at(Reader::at(&self.live), range))
     }
 
     fn check_index(&self, index: &Index) -> Result<(), Error> {

@@ -90,7 +90,7 @@ impl Table {
     /// # Errors
     /// Those of [`Tree::get`].
     pub fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Vec<u8>>, Error> {
-        self.state.rows.get(&self.engine, key.as_ref(), View::Newest)
+        self.state.rows.get(&self.engine, key.as_ref(), View::NEWEST)
     }
 
     /// Whether the row `key` exists. Costs as much as [`get`](Self::get).

@@ -7,6 +7,7 @@ use crate::base::error::Error;
 use crate::btree::scan::OwnedRow;
 use crate::engine::Engine;
 use crate::engine::tree_state::TreeState;
+use crate::read::reader::Reader;
 use crate::read::scan::Scan;
 use crate::schema::key_range::{KeyRange, Prefix};
 use crate::txn::view::View;
@@ -44,7 +45,7 @@ impl Tree {
     /// [`Error::Corruption`] and [`Error::DeviceFailed`] when a page cannot be read, [`Error::ReadOnly`] when the
     /// engine has stopped and no frame is free for the page.
     pub fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Vec<u8>>, Error> {
-        self.state.get(&self.engine, key.as_ref(), View::Newest)
+        self.state.get(&self.engine, key.as_ref(), View::NEWEST)
     }
 
     /// Whether `key` exists. Costs as much as [`get`](Self::get).
@@ -113,7 +114,7 @@ impl Tree {
     /// The rows with keys in `range`, ascending; [`rev`](Iterator::rev) makes it descending. The scan sees each
     /// leaf as it is on arrival there; for rows of one moment see [`Snapshot::scan`](crate::Snapshot::scan).
     pub fn scan(&self, range: impl KeyRange) -> Scan {
-        Scan::new(&self.engine, &self.state, None, Some(range.into_bounds()))
+        Scan::new(&self.engine, &self.state, Reader::newest(), Some(range.into_bounds()))
     }
 
     /// The rows whose keys begin with `prefix`: a [`scan`](Self::scan) of [`Prefix`].

@@ -23,6 +23,22 @@ pub enum Error {
     /// up.
     #[error("{0}")]
     NotUnique(Box<str>),
+    /// Transactions waited for one another's locks. This one was chosen to give way, and has been rolled back. Begin it
+    /// again; [`Db::retry`](crate::Db::retry) does.
+    #[error("{0}")]
+    Deadlock(Box<str>),
+    /// A lock was not given up in the time for which the transaction waits
+    /// ([`lock_wait_timeout`](crate::TxnOptions::lock_wait_timeout)), or at once if it does not wait. The statement has
+    /// changed nothing; the transaction goes on.
+    #[error("{0}")]
+    LockTimeout(Box<str>),
+    /// Another thread cancelled the statement while it waited for a lock. It has changed nothing; the transaction goes
+    /// on.
+    #[error("{0}")]
+    Cancelled(Box<str>),
+    /// The transaction was committed or rolled back before this call.
+    #[error("{0}")]
+    TransactionOver(Box<str>),
     /// A table has another definition than the caller's. The error lists what differs.
     #[error("{0}")]
     DefinitionDiffers(Box<str>),
@@ -152,7 +168,7 @@ impl Error {
     /// The advice to the caller.
     pub fn action(&self) -> Action {
         match self {
-            Error::Conflict(_) | Error::SnapshotTooOld(_) => Action::Retry,
+            Error::Conflict(_) | Error::SnapshotTooOld(_) | Error::Deadlock(_) | Error::LockTimeout(_) => Action::Retry,
             Error::OutOfSpace(_) => Action::FreeSpace,
             Error::DeviceFailed(_) | Error::ReadOnly(_) | Error::Closed(_) | Error::Bug(_) => Action::Reopen,
             Error::Corruption(_) => Action::RestoreFromBackup,

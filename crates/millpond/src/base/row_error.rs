@@ -47,6 +47,8 @@ pub(crate) enum Case {
     Missing,
     /// Not as the batch expects.
     Unexpected,
+    /// Changed by another transaction since this one's snapshot.
+    Changed,
 }
 
 impl RowError {
@@ -63,6 +65,12 @@ impl RowError {
     fn inner(&self) -> (&dyn RowsOwner, &Inner) {
         let inner = self.0.as_deref().expect("only `drop` takes it");
         (inner.of.as_deref().expect("only kept memory is without"), inner)
+    }
+
+    /// Whether the row has another value than a batch or statement expects: no other transaction need have changed it
+    /// since a snapshot.
+    pub(crate) fn is_unexpected(&self) -> bool {
+        self.inner().1.case == Case::Unexpected
     }
 
     /// The name of the tree or the table.
@@ -107,6 +115,10 @@ impl fmt::Display for RowError {
             }
             Case::Missing => write!(f, "{of} has no key {key}: insert or put it"),
             Case::Unexpected => write!(f, "key {key} of {of} is not as the batch expects: read it again and retry"),
+            Case::Changed => {
+                let way_out = "roll back and begin again";
+                write!(f, "key {key} of {of} was changed by another transaction since this one's snapshot: {way_out}")
+            }
         }
     }
 }

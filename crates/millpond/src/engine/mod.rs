@@ -35,7 +35,7 @@ use crate::engine::page_writer::{PageWrites, Writers};
 use crate::engine::recovery_time::RecoveryTime;
 use crate::engine::redo_change::RedoChange;
 use crate::engine::table_state::TableState;
-use crate::engine::tree_state::TreeState;
+use crate::engine::tree_state::{Gate, TreeState};
 use crate::io::device::Files;
 use crate::options::in_force::InForce;
 use crate::options::{Limits, unsynced_max};
@@ -73,6 +73,9 @@ pub(crate) struct Engine {
     /// which work in a space without having entered its tree. Taken after `ddl` and the other gates. Its holder waits
     /// for pages, frames and the log only.
     pub(crate) spaces: RwLock<()>,
+    /// Gate of transactions of statements: shared while a statement, a commit or a rollback is under way; closed with
+    /// the database. Taken before the gates of tables and trees.
+    pub(crate) statements: RwLock<Gate>,
     /// Trees that are being loaded, and have no name yet.
     pub(crate) loads: Mutex<BTreeMap<SpaceId, Arc<TreeState>>>,
     /// The turn to write pages of bulk loads (LOAD-3).
@@ -299,6 +302,14 @@ impl Engine {
     /// Most leaves that purge reads together: few enough that batches find frames beside it.
     pub(crate) fn purge_leaves(&self) -> usize {
         (self.batch_leaves() / 2).min(64)
+    }
+
+    /// Enters the gate of transactions of statements, shared; fails if the database is closed. May wait on `metadata`
+    /// for the thread that closes it.
+    pub(crate) fn enter_statement(&self) -> Result<ReadGuard<'_, Gate>, Error> {
+        let gate = &self.statements;
+        let gate = gate.try_read().unwrap_or_else(|| self.waits.timed(WaitClass::Metadata, || gate.read()));
+        if *gate == Gate::Open { Ok(gate) } else { Err(closed()) }
     }
 
     /// Fails once the database is closed, and in a fork of the process that opened it.

@@ -131,6 +131,12 @@ impl TreeState {
         Error::Conflict(self.row_error(key, Case::Unexpected))
     }
 
+    /// The error for a key that was changed since the writer's snapshot.
+    #[cold]
+    pub(crate) fn has_changed(self: &Arc<Self>, key: &[u8]) -> Error {
+        Error::Conflict(self.row_error(key, Case::Changed))
+    }
+
     fn row_error(self: &Arc<Self>, key: &[u8], case: Case) -> RowError {
         let of: Arc<TreeState> = Arc::clone(self);
         RowError::new(of, key, case)

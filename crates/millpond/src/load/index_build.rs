@@ -31,6 +31,7 @@ use crate::engine::table_state::{IndexState, TableState};
 use crate::engine::tree_state::{Gate, Role, TreeState};
 use crate::load::entry_sorter::EntrySorter;
 use crate::load::loading::Loading;
+use crate::read::reader::Reader;
 use crate::read::scan::Scan;
 use crate::schema::catalog_entry::{Entry, TableEntry};
 use crate::schema::definition::{IndexDefinition, row_of};
@@ -99,14 +100,14 @@ impl Build {
     /// The last key of a tree.
     fn last(&self, tree: &Arc<TreeState>) -> Result<Option<Vec<u8>>, Error> {
         let all = Some((Bound::Unbounded, Bound::Unbounded));
-        let mut scan = Scan::new(&self.engine, tree, None, all);
+        let mut scan = Scan::new(&self.engine, tree, Reader::newest(), all);
         Ok(scan.next_row_back()?.map(|(key, _)| key.to_vec()))
     }
 
     /// A scan of the keys up to `last`.
     fn scan_to(&self, tree: &Arc<TreeState>, last: Vec<u8>) -> Scan {
         let range = Some((Bound::Unbounded, Bound::Included(last)));
-        Scan::new(&self.engine, tree, None, range)
+        Scan::new(&self.engine, tree, Reader::newest(), range)
     }
 
     fn engine(&self) -> &Engine {
@@ -161,7 +162,7 @@ impl Build {
     fn takes_over(&self, fields: &[u8], first: &[u8], second: &[u8]) -> Result<bool, Error> {
         let (engine, rows) = (self.engine(), &self.table.rows);
         loop {
-            let (one, two) = (rows.get(engine, first, View::Newest)?, rows.get(engine, second, View::Newest)?);
+            let (one, two) = (rows.get(engine, first, View::NEWEST)?, rows.get(engine, second, View::NEWEST)?);
             let has_fields = |key: &[u8], row: &Option<Vec<u8>>| {
                 row.as_ref().is_some_and(|row| self.definition.has_fields(key, row, fields))
             };
@@ -258,7 +259,7 @@ impl Build {
             let other = match entries.get(&fields) {
                 Some(other) => *other,
                 None => {
-                    read = index.entries.get(engine, &fields, View::Newest)?;
+                    read = index.entries.get(engine, &fields, View::NEWEST)?;
                     read.as_deref()
                 }
             };
@@ -298,7 +299,7 @@ impl Build {
     ) -> Result<&'r Option<Vec<u8>>, Error> {
         match rows.entry(key.to_vec()) {
             Occupied(known) => Ok(known.into_mut()),
-            Vacant(unknown) => Ok(unknown.insert(self.table.rows.get(self.engine(), key, View::Newest)?)),
+            Vacant(unknown) => Ok(unknown.insert(self.table.rows.get(self.engine(), key, View::NEWEST)?)),
         }
     }
 
@@ -353,7 +354,7 @@ impl Build {
 
     fn has_many_notes(&self) -> Result<bool, Error> {
         let all = Some((Bound::Unbounded, Bound::Unbounded));
-        let mut scan = Scan::new(&self.engine, &self.noted.entries, None, all);
+        let mut scan = Scan::new(&self.engine, &self.noted.entries, Reader::newest(), all);
         for _ in 0..=REST_MAX {
             if scan.next_row()?.is_none() {
                 return Ok(false);

@@ -17,6 +17,7 @@ use crate::engine::pacing::Pacing;
 use crate::engine::page_writer::{PageWrites, Writers};
 use crate::engine::recovery_time::RecoveryTime;
 use crate::engine::redo_change::RedoChange;
+use crate::engine::tree_state::Gate;
 use crate::engine::{Engine, Opening, Requests};
 use crate::io::device::Files;
 use crate::open::on_disk::{Analysed, OnDisk, Sizes};
@@ -60,6 +61,7 @@ pub(super) fn assemble(
         ddl: Turn::new(Rank::Ddl, ()),
         spaces: RwLock::new(()),
         loads: Mutex::new(Rank::Loads, BTreeMap::new()),
+        statements: RwLock::new(Gate::Open),
         load_writer: Turn::new(Rank::LoadWriter, ()),
         open_trees: Mutex::new(Rank::OpenTrees, BTreeMap::new()),
         open_tables: Mutex::new(Rank::OpenTables, BTreeMap::new()),

@@ -66,9 +66,11 @@ impl Running {
             let _ddl = self.engine.ddl();
             self.engine.closed.store(true, Ordering::Relaxed);
             self.engine.pacing.end_payments();
+            self.engine.txns.locks.close();
             let open_trees: Vec<_> = self.engine.open_trees.lock().values().cloned().collect();
             let loads: Vec<_> = self.engine.loads.lock().values().cloned().collect();
             self.engine.waits.timed(WaitClass::Metadata, || {
+                *self.engine.statements.write() = Gate::Closed;
                 open_trees.iter().chain(&loads).for_each(|tree| *tree.gate.write() = Gate::Closed);
             });
         }
@@ -86,7 +88,7 @@ impl Running {
     /// not undone yet. Snapshots that live on see nothing any more: all gates are closed.
     fn has_ended_all_transactions(&self) -> bool {
         let (txns, core) = (&self.engine.txns, &self.engine.core);
-        let has_excuse = txns.locks.in_flight() > 0 || core.log.health().is_err();
+        let has_excuse = txns.locks.in_flight() > 0 || txns.locks.has_statements() || core.log.health().is_err();
         has_excuse || txns.commits.floor(Lsn(u64::MAX)) == core.store.txn_to_come()
     }
 

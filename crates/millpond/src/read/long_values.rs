@@ -198,7 +198,7 @@ pub(crate) fn problems(engine: &Engine, tree: &TreeState, entries: u64) -> Resul
             let Some(reference) = Reference::from_bytes(here) else { return Ok(Some(None)) };
             chunks += u64::from(chunk_count(reference, engine.core.store.page_size()));
             to_come += u64::from(reference.txn >= engine.core.store.txn_to_come());
-            if tree.read_chunks(engine, reference, View::Newest)?.is_none() {
+            if tree.read_chunks(engine, reference, View::NEWEST)?.is_none() {
                 missing += 1;
                 if problems.len() < PROBLEMS_SHOWN {
                     problems.push(format!("{tree}: the long value of key {} lacks chunks", quoted(key)));

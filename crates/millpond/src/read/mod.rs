@@ -5,5 +5,6 @@
 
 mod get;
 pub(crate) mod long_values;
+pub(crate) mod reader;
 pub(crate) mod scan;
 pub(crate) mod snapshot;

@@ -12,7 +12,7 @@ use crate::base::operations::OperationKind;
 use crate::btree::scan::{OwnedRow, ReadAhead, RowRef, Rows, leaf_backward, leaf_forward, owned};
 use crate::engine::Engine;
 use crate::engine::tree_state::TreeState;
-use crate::read::snapshot::LiveSnapshot;
+use crate::read::reader::Reader;
 use crate::schema::key_range::KeyBounds;
 use crate::txn::view::View;
 
@@ -23,12 +23,22 @@ use crate::txn::view::View;
 pub struct Scan {
     engine: Arc<Engine>,
     state: Arc<TreeState>,
-    /// The snapshot whose rows are read; `None`: each leaf is read as it is on arrival there.
-    snapshot: Option<Arc<LiveSnapshot>>,
+    /// Without a snapshot each leaf is read as it is on arrival there.
+    reader: Reader,
     /// The keys between the leaves fetched from the front and those fetched from the back. `None`: no leaf is left.
     between: Option<KeyBounds>,
     front: End,
     back: End,
+    /// For a scan of a transaction, which sees the changes that the transaction makes meanwhile.
+    follows: Option<Follows>,
+}
+
+/// How far a scan has come that sees changes made meanwhile.
+struct Follows {
+    /// The number of the transaction's changes when the rows were fetched.
+    changes: u64,
+    /// The keys that were not taken yet.
+    left: KeyBounds,
 }
 
 /// Undo pages of a leaf's rows that are read together.
@@ -49,27 +59,37 @@ pub(crate) enum At {
 
 impl Scan {
     /// Begins a scan of the keys in `range`; `None`: an empty scan.
-    pub(crate) fn new(
-        engine: &Arc<Engine>,
-        state: &Arc<TreeState>,
-        snapshot: Option<Arc<LiveSnapshot>>,
-        range: Option<KeyBounds>,
-    ) -> Scan {
+    pub(crate) fn new(engine: &Arc<Engine>, state: &Arc<TreeState>, reader: Reader, range: Option<KeyBounds>) -> Scan {
         let end = || End { rows: Rows::default(), ahead: ReadAhead::new(engine.in_force.read_ahead_pages()) };
         let (front, back) = (end(), end());
-        Scan { engine: Arc::clone(engine), state: Arc::clone(state), snapshot, between: range, front, back }
+        let follows = |left: &KeyBounds| Follows { changes: reader.changes(), left: left.clone() };
+        let follows = range.as_ref().filter(|_| reader.own.is_some()).map(follows);
+        Scan { engine: Arc::clone(engine), state: Arc::clone(state), reader, between: range, front, back, follows }
     }
 
     /// What the scan sees.
     pub(crate) fn view(&self) -> View {
-        self.snapshot.as_ref().map_or(View::Newest, |snapshot| snapshot.view())
+        self.reader.view()
     }
 
-    /// What was read for the scan, or the error that its snapshot had ended before that (SNAP-2).
+    /// What was read for the scan, or the error that its snapshot or transaction had ended before that (SNAP-2).
     pub(crate) fn unless_ended<T>(&self, read: Result<T, Error>) -> Result<T, Error> {
-        match &self.snapshot {
-            Some(snapshot) => snapshot.unless_ended(read),
-            None => read,
+        self.reader.unless_ended(read)
+    }
+
+    /// Whether the scan's transaction has changed something since the rows were fetched.
+    pub(crate) fn is_behind(&self) -> bool {
+        self.follows.as_ref().is_some_and(|follows| follows.changes != self.reader.changes())
+    }
+
+    /// Forgets fetched rows if the transaction has changed something since: they are fetched again.
+    fn keep_up(&mut self) {
+        if self.is_behind()
+            && let Some(follows) = &mut self.follows
+        {
+            follows.changes = self.reader.changes();
+            self.between = Some(follows.left.clone());
+            (self.front.rows, self.back.rows) = (Rows::default(), Rows::default());
         }
     }
 
@@ -115,6 +135,7 @@ impl Scan {
 
     /// Takes the next row from an end. Where no leaf is left, the rows left are those that the other end has fetched.
     pub(crate) fn row_at(&mut self, at: At) -> Result<Option<RowRef<'_>>, Error> {
+        self.keep_up();
         loop {
             let own = match at {
                 At::Front => &self.front,
@@ -126,17 +147,24 @@ impl Scan {
             // Rows that were fetched earlier are right whatever happens to the snapshot.
             let fetched = self.advance(at);
             if let Err(error) = self.unless_ended(fetched) {
-                self.between = None;
+                (self.between, self.follows) = (None, None);
                 (self.front.rows, self.back.rows) = (Rows::default(), Rows::default());
                 return Err(error);
             }
         }
-        Ok(match at {
+        let row = match at {
             At::Front if self.front.rows.is_empty() => self.back.rows.take_first(),
             At::Front => self.front.rows.take_first(),
             At::Back if self.back.rows.is_empty() => self.front.rows.take_last(),
             At::Back => self.back.rows.take_last(),
-        })
+        };
+        match (&row, &mut self.follows) {
+            (Some((key, _)), Some(follows)) => follows.took(at, key),
+            // A scan that has come to its end stays there.
+            (None, follows) => *follows = None,
+            (Some(_), None) => {}
+        }
+        Ok(row)
     }
 
     /// The next key and value, borrowed until the scan goes on; `None`: the range is exhausted, or an earlier call
@@ -155,6 +183,23 @@ impl Scan {
     /// Those of [`Tree::get`](crate::Tree::get).
     pub fn next_row_back(&mut self) -> Result<Option<RowRef<'_>>, Error> {
         self.row_at(At::Back)
+    }
+}
+
+impl Follows {
+    /// Notes that the row of `key` was taken.
+    fn took(&mut self, at: At, key: &[u8]) {
+        let bound = match at {
+            At::Front => &mut self.left.0,
+            At::Back => &mut self.left.1,
+        };
+        let mut last = match std::mem::replace(bound, Bound::Unbounded) {
+            Bound::Included(last) | Bound::Excluded(last) => last,
+            Bound::Unbounded => Vec::new(),
+        };
+        last.clear();
+        last.extend_from_slice(key);
+        *bound = Bound::Excluded(last);
     }
 }
 

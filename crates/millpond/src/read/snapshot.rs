@@ -1,5 +1,6 @@
 //! A live snapshot: as long as it exists, the versions that it sees stay.
 
+use std::fmt;
 use std::sync::Arc;
 
 use crate::base::error::Error;
@@ -29,8 +30,13 @@ impl LiveSnapshot {
         self.live.began_ns
     }
 
+    /// The snapshot in the list of live ones.
+    pub(crate) fn live(&self) -> &Arc<Live> {
+        &self.live
+    }
+
     pub(crate) fn view(&self) -> View {
-        View::At(self.live.at)
+        View { at: Some(self.live.at), own: None }
     }
 
     /// What was read at the snapshot, or the error that the snapshot had ended before that (SNAP-2): then neither rows
@@ -43,6 +49,12 @@ impl LiveSnapshot {
     fn too_old(&self) -> Error {
         let age = self.engine.txns.snapshots.max_age().map_or(String::new(), |age| format!(", which is {age:?}"));
         Error::SnapshotTooOld(format!("a snapshot was older than max_snapshot_age{age}: take a new one").into())
+    }
+}
+
+impl fmt::Debug for LiveSnapshot {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.live.fmt(f)
     }
 }
 

@@ -40,7 +40,7 @@ impl Findings<'_> {
             return Ok(());
         }
         let wanted = if self.index.definition.is_unique { key } else { &[] };
-        let found = self.index.entries.get(&table.engine, &entry, View::Newest)?;
+        let found = self.index.entries.get(&table.engine, &entry, View::NEWEST)?;
         if found.as_deref() == Some(wanted) {
             self.right += 1;
             return Ok(());

@@ -56,9 +56,9 @@ impl Hidden {
 
 /// The row of `key`, which was `value` a moment ago with a stamp that the view hides, as the reader sees it.
 ///
-/// For the newest rows that is the row before the transaction of `stamp`, which is in flight. For a snapshot the
-/// records lead back version by version, until the transaction of one is visible. Callers have released the leaf. May
-/// wait as [`load_record`].
+/// The records lead back version by version. For the newest rows they lead to the row before the transaction of `stamp`,
+/// which is in flight and may have changed the row several times; for a snapshot, to a version of a visible transaction.
+/// Callers have released the leaf. May wait as [`load_record`].
 pub(crate) fn before(
     core: &Core,
     txns: &Transactions,
@@ -81,37 +81,33 @@ pub(crate) fn before(
         // There was no row before.
         None => Ok(Ok(None)),
     };
-    match view {
-        // A transaction's records stay in the undo pages while it is in flight. So the record is read first, and then
-        // this checks whether the transaction still is.
-        View::Newest => {
-            let found = if stamp.undo.is_some() { step(value, stamp)? } else { Ok(None) };
-            if !txns.hides(view, stamp.txn) {
-                return Ok(Hidden::Again);
-            }
-            Ok(found?.map_or(Hidden::NoRow, |row| Hidden::row(&row)))
+    // A transaction that was hidden once stays so for the whole walk, also when it is undone meanwhile.
+    let newest = stamp.txn;
+    let (mut version, mut stamp, mut steps) = (Cow::Borrowed(value), stamp, 0);
+    let row = loop {
+        steps += 1;
+        let older = step(&version, stamp)?;
+        // The newest rows: a transaction's records stay in the undo pages while it is in flight. So each is read first,
+        // and then this checks whether the transaction still is.
+        if view.at.is_none() && !txns.hides(view, newest) {
+            return Ok(Hidden::Again);
         }
-        View::At(_) => {
-            // A transaction that was hidden once stays so for the whole walk, also when it is undone meanwhile.
-            let newest = stamp.txn;
-            let (mut version, mut stamp, mut steps) = (Cow::Borrowed(value), stamp, 0);
-            let row = loop {
-                steps += 1;
-                match step(&version, stamp)? {
-                    Ok(Some(older)) => version = Cow::Owned(older),
-                    Ok(None) => break Hidden::NoRow,
-                    Err(missing) => return Ok(Hidden::Missing(missing)),
-                }
-                let hides = |stamp: &Stamp| stamp.txn == newest || txns.hides(view, stamp.txn);
-                match Row::decode(&version).and_then(|row| row.stamp).filter(hides) {
-                    Some(older) => stamp = older,
-                    None => break Hidden::row(&version),
-                }
-            };
-            txns.snapshots.walks.note(steps);
-            Ok(row)
+        match older {
+            Ok(Some(older)) => version = Cow::Owned(older),
+            Ok(None) => break Hidden::NoRow,
+            Err(missing) if view.at.is_some() => return Ok(Hidden::Missing(missing)),
+            Err(missing) => return Err(missing),
         }
+        let hides = |stamp: &Stamp| stamp.txn == newest || txns.hides(view, stamp.txn);
+        match Row::decode(&version).and_then(|row| row.stamp).filter(hides) {
+            Some(older) => stamp = older,
+            None => break Hidden::row(&version),
+        }
+    };
+    if view.at.is_some() {
+        txns.snapshots.walks.note(steps);
     }
+    Ok(row)
 }
 
 #[cold]

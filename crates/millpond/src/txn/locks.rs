@@ -2,127 +2,71 @@
 //!
 //! LOCK-1  A transaction of several groups is in flight from before its first change. It stays so until after its
 //!         commit has its place in the log, or until all its changes are undone. A row with its stamp is locked: the
-//!         stamp is the lock. A row that is undone has another stamp and is not locked, though some transactions may
-//!         still wait for it.
+//!         stamp is the lock. A row that is undone has another stamp and is not locked by one, though some transactions
+//!         may still wait for it. All other locks are in the [table](super::lock_table): those of rows that were only
+//!         read, of absent keys, and of whole trees.
 //! LOCK-2  A transaction that finds a row locked waits in the row's line (FIFO), with nothing latched. The oldest
 //!         waiter has the lock before it runs; newcomers respect that.
-//! LOCK-3  Locks are taken in one order (WRITE-1). A transaction without rows in flight gives up its lock before it
-//!         waits for another. So no transactions wait in a circle.
+//! LOCK-3  Batches take locks in one order (WRITE-1). A transaction of one group gives up its lock before it waits for
+//!         another. So batches alone never wait in a circle. Transactions of statements may
+//!         ([LOCK-4](super::lock_table)).
 //!
-//! A wait ends by the holder's [`Locks::end`] or [`Locks::release`]; by [`Locks::fail`] if the holder's changes cannot
-//! be undone; by [`Locks::stop`] if the thread that would undo them is gone, or the log takes no more.
+//! A wait ends by the holder's [`Locks::end`] or [`Locks::release`]; by an error for one member of a circle, for a
+//! transaction that is [cancelled](Locks::cancel), or that has waited for as long as it wants; by [`Locks::fail`] if the
+//! holder's changes cannot be undone; by [`Locks::stop`] if the thread that would undo them is gone, or the log takes no
+//! more.
 
-use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-
-use foldhash::fast::FixedState;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use super::commit_table::CommitTable;
+use super::lock_table::{LockTable, Mode, NoLock, Place, Waiter, Waiting};
 use crate::base::error::Error;
 use crate::base::handoff::Handoff;
 use crate::base::ids::{SpaceId, TxnId};
 use crate::base::row::Stamp;
-use crate::base::sync::{Mutex, Rank};
+use crate::base::sync::{Mutex, MutexGuard, Rank};
 use crate::base::waits::{WaitClass, Waits};
-
-/// The end of a wait for a row: its lock, or the reason why there is none.
-type Answer = Result<(), NoLock>;
-
-/// The reason why a lock is not given up.
-#[derive(Clone)]
-enum NoLock {
-    /// The holder's changes cannot be undone as things are.
-    NotUndone(Arc<str>),
-    /// No thread is left that would give the lock up.
-    Stopped(Arc<str>),
-}
-
-impl NoLock {
-    #[cold]
-    fn error(&self) -> Error {
-        match self {
-            NoLock::NotUndone(why) => Error::NotUndone(
-                format!("the row is locked by a batch that failed and is not undone ({why}): fix the cause (the undo is retried all the time); if that does not help, run `millpond check`").into(),
-            ),
-            NoLock::Stopped(why) => Error::ReadOnly(
-                format!("the row is locked by a batch that no thread will end after an earlier failure ({why}): reopen the database").into(),
-            ),
-        }
-    }
-}
 
 /// All row locks of a database.
 pub(crate) struct Locks {
-    table: Mutex<Table>,
+    table: Mutex<LockTable>,
     /// The id of the oldest transaction in flight, plus one; 0: there is none. A thread that sees a row's stamp sees
     /// this value as of that stamp, or a later one: the page's latch is between the two.
     oldest: AtomicU64,
     /// Number of rows in the table.
     rows: AtomicUsize,
-    /// Number of transactions that wait in a row's line.
+    /// Number of transactions that wait in a line.
     waiting: AtomicUsize,
     commits: Arc<CommitTable>,
 }
 
-/// The rows of one space that a transaction waits for, has been handed, or holds without a stamp.
-type SpaceLocks = HashMap<Box<[u8]>, RowLock, FixedState>;
-
-#[derive(Default)]
-struct Table {
-    in_flight: BTreeSet<TxnId>,
-    /// Transactions in flight whose changes cannot be undone, and why.
-    failed: HashMap<TxnId, NoLock, FixedState>,
-    /// The reason why no lock will be given up any more, if so.
-    stopped: Option<NoLock>,
-    rows: HashMap<SpaceId, SpaceLocks, FixedState>,
+/// How a transaction waits for a lock.
+#[derive(Clone, Debug)]
+pub(crate) struct Patience {
+    pub(crate) mode: Mode,
+    /// The time at which the wait ends, in ns of the clock; `None`: never. A time that has passed: no wait begins.
+    pub(crate) until_ns: Option<u64>,
+    /// For a transaction of statements, which may be the victim of a deadlock: the number of its changes.
+    pub(crate) written: Option<u64>,
+    /// Another thread has cancelled the statement.
+    pub(crate) cancelled: Option<Arc<AtomicBool>>,
 }
 
-struct RowLock {
-    holder: TxnId,
-    waiters: VecDeque<(TxnId, Arc<Handoff<Answer>>)>,
-}
+impl Patience {
+    /// That of a batch, which waits for as long as it takes.
+    pub(crate) const BATCH: Patience =
+        Patience { mode: Mode::Exclusive, until_ns: None, written: None, cancelled: None };
 
-impl RowLock {
-    /// Hands the lock to the oldest waiter. False: there is none.
-    fn hand_on(&mut self) -> bool {
-        match self.waiters.pop_front() {
-            Some((next, handoff)) => {
-                self.holder = next;
-                handoff.give(Ok(()));
-                true
-            }
-            None => false,
-        }
-    }
-}
-
-impl Table {
-    fn row(&mut self, space: SpaceId, key: &[u8]) -> Option<&mut RowLock> {
-        self.rows.get_mut(&space)?.get_mut(key)
-    }
-
-    /// Ends the waits for the rows of these holders, without a lock.
-    fn tell(&mut self, why: &NoLock, is_meant: impl Fn(TxnId) -> bool) {
-        for row in self.rows.values_mut().flat_map(HashMap::values_mut).filter(|row| is_meant(row.holder)) {
-            row.waiters.drain(..).for_each(|(_, handoff)| handoff.give(Err(why.clone())));
-        }
-    }
-
-    fn remove(&mut self, space: SpaceId, key: &[u8]) {
-        if let Some(rows) = self.rows.get_mut(&space) {
-            rows.remove(key);
-            if rows.is_empty() {
-                self.rows.remove(&space);
-            }
-        }
+    fn is_cancelled(&self) -> bool {
+        self.cancelled.as_ref().is_some_and(|cancelled| cancelled.load(Ordering::Acquire))
     }
 }
 
 impl Locks {
     pub(super) fn new(commits: Arc<CommitTable>) -> Locks {
         Locks {
-            table: Mutex::new(Rank::RowLocks, Table::default()),
+            table: Mutex::new(Rank::RowLocks, LockTable::default()),
             oldest: AtomicU64::default(),
             rows: AtomicUsize::default(),
             waiting: AtomicUsize::default(),
@@ -130,19 +74,40 @@ impl Locks {
         }
     }
 
-    fn count(&self, table: &Table) {
+    /// Runs `change` on the table, and notes its figures.
+    fn with<T>(&self, change: impl FnOnce(&mut LockTable) -> T) -> T {
+        let mut table = self.table.lock();
+        let done = change(&mut table);
+        self.count(&table);
+        done
+    }
+
+    fn count(&self, table: &MutexGuard<'_, LockTable>) {
         let oldest = table.in_flight.first().map_or(0, |txn| txn.0 + 1);
         // Release: a thread that finds a transaction ended sees what it did before.
         self.oldest.store(oldest, Ordering::Release);
         // Relaxed: a thread that must see it has the latch that the lock's owner had.
-        self.rows.store(table.rows.values().map(HashMap::len).sum(), Ordering::Relaxed);
+        self.rows.store(table.rows(), Ordering::Relaxed);
+        self.waiting.store(table.waiting.len(), Ordering::Relaxed);
+    }
+
+    /// Notes a transaction of statements.
+    pub(super) fn begin_statements(&self, txn: TxnId) {
+        self.with(|table| _ = table.of_statements.insert(txn));
+    }
+
+    /// The database is being closed. Current and later waiters for a transaction of statements get an error: its thread
+    /// may come back only after the close.
+    pub(crate) fn close(&self) {
+        self.with(|table| {
+            table.is_closing = true;
+            table.tell(&NoLock::Closing, |table, holder| table.of_statements.contains(&holder));
+        });
     }
 
     /// LOCK-1: rows with this transaction's stamp are locked from now on.
     pub(super) fn begin(&self, txn: TxnId) {
-        let mut table = self.table.lock();
-        table.in_flight.insert(txn);
-        self.count(&table);
+        self.with(|table| _ = table.in_flight.insert(txn));
     }
 
     /// Whether rows of this transaction are locked. One load if no transaction of several groups is in flight, or only
@@ -155,25 +120,27 @@ impl Locks {
         oldest != 0 && txn.0 + 1 >= oldest && !self.commits.has_ended(txn)
     }
 
-    /// Whether `txn` must wait for a row with this stamp, which may not exist. Callers have its leaf latched. Two
-    /// loads, if nothing is locked.
-    pub(crate) fn is_locked(&self, space: SpaceId, key: &[u8], stamp: Option<Stamp>, txn: TxnId) -> bool {
+    /// Whether `txn` must wait for a row with this stamp, which may not exist, to lock it in this mode. Callers have its
+    /// leaf latched. Two loads, if nothing is locked.
+    pub(crate) fn is_locked(&self, space: SpaceId, key: &[u8], stamp: Option<Stamp>, txn: TxnId, mode: Mode) -> bool {
         if stamp.is_some_and(|stamp| stamp.txn != txn && self.is_in_flight(stamp.txn)) {
             return true;
         }
-        self.rows.load(Ordering::Relaxed) > 0 && self.table.lock().row(space, key).is_some_and(|row| row.holder != txn)
+        self.rows.load(Ordering::Relaxed) > 0
+            && self.table.lock().row(space, key).is_some_and(|row| row.blocks(txn, mode))
     }
 
-    /// Locks a row for a transaction in flight that leaves no stamp there. False: another transaction has the lock by
-    /// now. Callers have the row's leaf latched.
+    /// Locks a row for a transaction that leaves no stamp there. False: another transaction has the lock by now.
+    /// Callers have the row's leaf latched.
     #[must_use]
-    pub(crate) fn hold(&self, space: SpaceId, key: &[u8], txn: TxnId) -> bool {
-        let mut table = self.table.lock();
-        let rows = table.rows.entry(space).or_default();
-        let lock = rows.entry(key.into()).or_insert_with(|| RowLock { holder: txn, waiters: VecDeque::new() });
-        let is_held = lock.holder == txn;
-        self.count(&table);
-        is_held
+    pub(crate) fn hold(&self, space: SpaceId, key: &[u8], txn: TxnId, mode: Mode) -> bool {
+        self.with(|table| {
+            let is_free = table.row(space, key).is_none_or(|row| !row.blocks(txn, mode));
+            if is_free {
+                table.hold(&Place::row(space, key), txn, mode);
+            }
+            is_free
+        })
     }
 
     /// Waits in a row's line, on `row_lock`; `stamp` is the stamp that the row had a moment ago. On return the row is
@@ -181,41 +148,77 @@ impl Locks {
     /// [released](Self::release).
     pub(super) fn wait(
         &self,
-        space: SpaceId,
-        key: &[u8],
+        (space, key): (SpaceId, &[u8]),
         stamp: Option<Stamp>,
         txn: TxnId,
+        patience: &Patience,
         waits: &Waits,
     ) -> Result<bool, Error> {
-        let handoff = {
-            let mut table = self.table.lock();
-            let stamped = stamp.map(|stamp| stamp.txn).filter(|holder| table.in_flight.contains(holder));
-            let stamped = stamped.filter(|holder| *holder != txn);
-            let held = table.row(space, key).map(|row| row.holder);
-            // A transaction that was handed the lock may find that another was faster while the row was missing from
-            // the table.
-            let was_handed = held == Some(txn);
-            let Some(holder) = held.filter(|_| !was_handed).or(stamped) else { return Ok(false) };
-            if let Some(why) = table.stopped.as_ref().or_else(|| table.failed.get(&holder)) {
-                return Err(why.error());
+        let place = Place::row(space, key);
+        let stamped = stamp.map(|stamp| stamp.txn).filter(|holder| *holder != txn);
+        self.line_up(place, stamped, txn, patience, WaitClass::RowLock, waits)
+    }
+
+    /// Waits in the line of a place that `stamped` may hold by a stamp. False: there is nothing to wait for.
+    fn line_up(
+        &self,
+        place: Place,
+        stamped: Option<TxnId>,
+        txn: TxnId,
+        patience: &Patience,
+        class: WaitClass,
+        waits: &Waits,
+    ) -> Result<bool, Error> {
+        let handoff = self.with(|table| {
+            if let Some(holder) = stamped.filter(|holder| table.in_flight.contains(holder)) {
+                table.hold(&place, holder, Mode::Exclusive);
+            }
+            if table.lock(&place).is_none_or(|lock| !lock.blocks(txn, patience.mode)) {
+                return Ok(None);
+            }
+            if let Some(why) = table.in_vain(&place) {
+                return Err(why);
+            }
+            if patience.is_cancelled() {
+                return Err(NoLock::Cancelled);
+            }
+            if patience.until_ns == Some(0) {
+                return Err(NoLock::TooLate);
             }
             let handoff = Handoff::new();
-            let rows = table.rows.entry(space).or_default();
-            let row = rows.entry(key.into()).or_insert_with(|| RowLock { holder, waiters: VecDeque::new() });
-            row.holder = holder;
-            let waiter = (txn, Arc::clone(&handoff));
-            if was_handed {
-                row.waiters.push_front(waiter);
-            } else {
-                row.waiters.push_back(waiter);
+            let waiter = Waiter { txn, mode: patience.mode, handoff: Arc::clone(&handoff) };
+            table.queue(waiter, Waiting { place, written: patience.written });
+            loop {
+                let circle = table.circle(txn);
+                if circle.is_empty() || planted!("deadlocks_not_found") {
+                    return Ok(Some(handoff));
+                }
+                match table.victim(&circle) {
+                    Some(victim) if victim != txn => _ = table.refuse(victim, Some(NoLock::Deadlock)),
+                    _ => {
+                        table.leave(txn);
+                        return Err(NoLock::Deadlock);
+                    }
+                }
             }
-            self.count(&table);
-            handoff
+        });
+        let Some(handoff) = handoff.map_err(|why| why.error())? else { return Ok(false) };
+        let answer = match patience.until_ns {
+            None => handoff.take_wait(class, waits),
+            Some(until_ns) => match handoff.take_wait_until(until_ns, class, waits) {
+                Some(answer) => answer,
+                // Too late, unless the answer came meanwhile.
+                None if self.with(|table| table.leave(txn)) => Err(NoLock::TooLate),
+                None => handoff.take_wait(class, waits),
+            },
         };
-        self.waiting.fetch_add(1, Ordering::Relaxed);
-        let answer = handoff.take_wait(WaitClass::RowLock, waits);
-        self.waiting.fetch_sub(1, Ordering::Relaxed);
         answer.map_err(|why| why.error()).map(|()| true)
+    }
+
+    /// Ends the wait of a transaction that another thread wants to go on without the lock. Nothing happens if it does
+    /// not wait.
+    pub(crate) fn cancel(&self, txn: TxnId) {
+        self.with(|table| _ = table.refuse(txn, Some(NoLock::Cancelled)));
     }
 
     /// Whether any transaction waits for a row.
@@ -225,45 +228,37 @@ impl Locks {
 
     /// Gives up the lock of a row that the transaction had waited for.
     pub(crate) fn release(&self, space: SpaceId, key: &[u8], txn: TxnId) {
-        let mut table = self.table.lock();
-        if let Some(row) = table.row(space, key).filter(|row| row.holder == txn)
-            && !row.hand_on()
-        {
-            table.remove(space, key);
-        }
-        self.count(&table);
+        self.with(|table| table.release(&Place::row(space, key), txn));
     }
 
     /// LOCK-1: the transaction is committed or undone, and the commit table says so. All its locks go to their oldest
     /// waiters.
     pub(super) fn end(&self, txn: TxnId) {
-        let mut table = self.table.lock();
-        table.in_flight.remove(&txn);
-        table.failed.remove(&txn);
-        table.rows.retain(|_, rows| {
-            rows.retain(|_, row| row.holder != txn || row.hand_on());
-            !rows.is_empty()
-        });
-        self.count(&table);
+        self.with(|table| table.end(txn));
     }
 
     /// Notes that the transaction's changes cannot be undone as things are. Current and later waiters for its rows get
     /// this error until they are undone.
     pub(crate) fn fail(&self, txn: TxnId, why: &str) {
-        let mut table = self.table.lock();
         let why = NoLock::NotUndone(why.into());
-        table.tell(&why, |holder| holder == txn);
-        table.failed.insert(txn, why);
-        self.count(&table);
+        self.with(|table| {
+            table.tell(&why, |_, holder| holder == txn);
+            table.failed.insert(txn, why);
+        });
     }
 
     /// Notes that no thread is left that would undo or end a transaction. Current and later waiters get this error.
     pub(crate) fn stop(&self, why: &str) {
-        let mut table = self.table.lock();
         let why = NoLock::Stopped(why.into());
-        table.tell(&why, |_| true);
-        table.stopped = Some(why);
-        self.count(&table);
+        self.with(|table| {
+            table.tell(&why, |_, _| true);
+            table.stopped = Some(why);
+        });
+    }
+
+    /// Whether a transaction of statements has not ended.
+    pub(crate) fn has_statements(&self) -> bool {
+        !self.table.lock().of_statements.is_empty()
     }
 
     /// Number of transactions in flight.
@@ -278,6 +273,8 @@ mod tests {
 
     use super::*;
     use crate::base::ids::Lsn;
+
+    const X: Mode = Mode::Exclusive;
 
     /// The locks of a database in which no transaction has ended.
     fn locks() -> Locks {
@@ -295,18 +292,19 @@ mod tests {
         let [x, w, z] = [TxnId(1), TxnId(2), TxnId(3)];
         locks.begin(x);
         locks.begin(w);
-        assert!(!locks.is_locked(space, b"k", None, w), "W looks: the row is not there");
+        assert!(!locks.is_locked(space, b"k", None, w, X), "W looks: the row is not there");
         std::thread::scope(|scope| {
-            let waiter = scope.spawn(|| locks.wait(space, b"k", Some(Stamp { txn: x, undo: None }), z, &waits));
+            let waiter = scope
+                .spawn(|| locks.wait((space, b"k"), Some(Stamp { txn: x, undo: None }), z, &Patience::BATCH, &waits));
             while locks.rows.load(Ordering::Relaxed) == 0 {
                 std::thread::yield_now();
             }
-            assert!(!locks.hold(space, b"k", w), "Z's turn comes first");
+            assert!(!locks.hold(space, b"k", w, X), "Z's turn comes first");
             locks.end(x);
             assert!(waiter.join().expect("no panic").expect("no error"), "Z has it");
-            assert!(locks.is_locked(space, b"k", None, w), "and W waits for Z");
+            assert!(locks.is_locked(space, b"k", None, w, X), "and W waits for Z");
             locks.release(space, b"k", z);
-            assert!(locks.hold(space, b"k", w));
+            assert!(locks.hold(space, b"k", w, X));
         });
     }
 
@@ -318,8 +316,8 @@ mod tests {
         locks.begin(x);
         for stops in [false, true] {
             std::thread::scope(|scope| {
-                let waiter = scope.spawn(|| locks.wait(space, b"k", stamp, z, &waits));
-                while locks.table.lock().rows.values().flat_map(HashMap::values).all(|row| row.waiters.is_empty()) {
+                let waiter = scope.spawn(|| locks.wait((space, b"k"), stamp, z, &Patience::BATCH, &waits));
+                while !locks.is_anybody_waiting() {
                     std::thread::yield_now();
                 }
                 if stops {
@@ -334,10 +332,10 @@ mod tests {
                 );
                 assert!(matches!((stops, &error), (true, Error::ReadOnly(_)) | (false, Error::NotUndone(_))));
             });
-            assert!(locks.wait(space, b"k", stamp, z, &waits).is_err(), "at once, from now on");
+            assert!(locks.wait((space, b"k"), stamp, z, &Patience::BATCH, &waits).is_err(), "at once, from now on");
             locks.table.lock().failed.clear();
         }
         locks.end(x);
-        assert!(!locks.is_locked(space, b"k", None, z));
+        assert!(!locks.is_locked(space, b"k", None, z, X));
     }
 }

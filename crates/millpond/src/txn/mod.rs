@@ -26,7 +26,9 @@ pub(crate) mod commit_table;
 #[cfg(test)]
 mod commit_table_tests;
 pub(crate) mod header;
+pub(crate) mod lock_table;
 pub(crate) mod locks;
+pub(crate) mod own_changes;
 mod primitives;
 pub(crate) mod purge_queue;
 pub(crate) mod record;

@@ -1,10 +1,15 @@
 //! A slot: what a transaction under way has to itself.
 
+use std::sync::Arc;
+
 use smallvec::SmallVec;
 
 use super::commit_table::Chunk;
 use super::header::{HEADER_REDO, header_ended};
+use super::lock_table::Mode;
+use super::locks::Patience;
 use super::record::{Kind, record_head};
+use super::snapshots::Live;
 use super::transactions::{Kept, OwnPage, Transactions, WAKE_AT};
 use super::work::Loser;
 use crate::base::aligned::{to_u64, to_usize};
@@ -44,9 +49,15 @@ const PAGES_KEPT: usize = 2;
 /// Bytes of the buffer that an idle slot keeps.
 const UNDO_KEPT: usize = 16 << 10;
 
-/// A transaction under way, with the undo pages that are its own meanwhile.
+/// A transaction at work, with the undo pages that are its own meanwhile.
 pub(crate) struct Slot<'t> {
     all: &'t Transactions,
+    own: Own,
+    has_ended: bool,
+}
+
+/// What a transaction has to itself. Between two statements it is [put away](Slot::put_away).
+pub(crate) struct Own {
     txn: TxnId,
     kept: Kept,
     /// Pages in which the transaction left records with delete marks.
@@ -61,13 +72,49 @@ pub(crate) struct Slot<'t> {
     parts: Option<Parts>,
     /// A row lock obtained by a wait, of a transaction with nothing in flight.
     row: Option<(SpaceId, Vec<u8>)>,
-    has_ended: bool,
+    /// A transaction of statements, which may hold locks in the table.
+    has_statements: bool,
+    /// The number of the next reference to chunks of a long value.
+    next_reference: u32,
+    /// The snapshot that the transaction has read at: rows that others have changed since are conflicts.
+    first_wins: Option<Arc<Live>>,
+    /// How it waits for locks.
+    patience: Patience,
+    owed: u64,
 }
 
 /// The undo records of a transaction of several groups.
 struct Parts {
     header: UndoRef,
-    records: Vec<UndoRef>,
+    /// Each with the number of its part.
+    records: Vec<(u32, UndoRef)>,
+    /// The number of the next part. Those of records that are undone are not used again.
+    next: u32,
+}
+
+impl Own {
+    fn new(txn: TxnId, kept: Kept) -> Own {
+        Own {
+            txn,
+            kept,
+            marked: SmallVec::new(),
+            marked_rows: 0,
+            left: SmallVec::new(),
+            cut_out: SmallVec::new(),
+            parts: None,
+            row: None,
+            has_statements: false,
+            next_reference: 0,
+            first_wins: None,
+            patience: Patience::BATCH,
+            owed: 0,
+        }
+    }
+
+    /// The place in the transaction's changes to which [`Slot::last_from`] leads back.
+    pub(crate) fn savepoint(&self) -> u32 {
+        self.parts.as_ref().map_or(0, |parts| parts.next)
+    }
 }
 
 impl Transactions {
@@ -79,75 +126,127 @@ impl Transactions {
         if kept.chunk.as_ref().is_none_or(|chunk| chunk.number() != Chunk::number_of(txn)) {
             kept.chunk.clone_from(&directory.chunk);
         }
-        Ok(Slot {
-            all: self,
-            txn,
-            kept,
-            marked: SmallVec::new(),
-            marked_rows: 0,
-            left: SmallVec::new(),
-            cut_out: SmallVec::new(),
-            parts: None,
-            row: None,
-            has_ended: false,
-        })
+        Ok(Slot { all: self, own: Own::new(txn, kept), has_ended: false })
+    }
+
+    /// Goes on with a transaction that was put away.
+    pub(crate) fn resume(&self, own: Own) -> Slot<'_> {
+        Slot { all: self, own, has_ended: false }
     }
 }
 
 impl Slot<'_> {
+    /// Puts the transaction away, between two statements. It must be [resumed](Transactions::resume), or it never ends.
+    pub(crate) fn put_away(mut self) -> Own {
+        self.has_ended = true;
+        let txn = self.own.txn;
+        std::mem::replace(&mut self.own, Own::new(txn, Kept::default()))
+    }
+
     pub(crate) fn txn(&self) -> TxnId {
-        self.txn
+        self.own.txn
+    }
+
+    /// Makes this a transaction of statements, which keeps locks from statement to statement.
+    pub(crate) fn begin_statements(&mut self) {
+        self.own.has_statements = true;
+        self.all.locks.begin_statements(self.own.txn);
+    }
+
+    /// Bytes that the transaction has logged since it paid last.
+    pub(crate) fn owed(&mut self) -> &mut u64 {
+        &mut self.own.owed
+    }
+
+    /// Sets how the transaction waits for locks, and the snapshot since which no other transaction may have changed a
+    /// row that it changes.
+    pub(crate) fn set_terms(&mut self, patience: Patience, first_wins: Option<Arc<Live>>) {
+        (self.own.patience, self.own.first_wins) = (patience, first_wins);
+    }
+
+    /// The snapshot since which no other transaction may have changed a row that this one changes.
+    pub(crate) fn first_wins(&self) -> Option<&Arc<Live>> {
+        self.own.first_wins.as_ref()
+    }
+
+    /// A number for a reference to chunks that no other reference of the transaction has.
+    pub(crate) fn next_reference(&mut self) -> Result<u32, Error> {
+        let number = self.own.next_reference;
+        self.own.next_reference = number.checked_add(1).ok_or_else(|| too_many("long values"))?;
+        Ok(number)
+    }
+
+    /// The present place in the transaction's changes ([`Own::savepoint`]).
+    pub(crate) fn savepoint(&self) -> u32 {
+        self.own.savepoint()
+    }
+
+    /// The last record of changes made since `savepoint` that are not undone.
+    pub(crate) fn last_from(&self, savepoint: u32) -> Option<UndoRef> {
+        let last = self.own.parts.as_ref().and_then(|parts| parts.records.last());
+        last.filter(|(number, _)| *number >= savepoint).map(|(_, at)| *at)
+    }
+
+    /// Notes that the last record's changes are undone.
+    pub(crate) fn last_is_undone(&mut self) {
+        if let Some(parts) = &mut self.own.parts {
+            parts.records.pop();
+        }
     }
 
     /// The pages to append to, in order.
     pub(crate) fn pages(&self) -> &[OwnPage] {
-        &self.kept.pages
+        &self.own.kept.pages
     }
 
     /// Buffer for the changes that lead back.
     pub(crate) fn undo(&mut self) -> &mut Vec<u8> {
-        &mut self.kept.undo
+        &mut self.own.kept.undo
     }
 
     /// Leaves page `index`: it is full, or not in memory.
     pub(crate) fn leave(&mut self, index: usize) {
-        self.left.push(self.kept.pages.remove(index));
+        self.own.left.push(self.own.kept.pages.remove(index));
     }
 
     /// The kind of the next record, which follows `others` records that are not appended yet.
-    pub(crate) fn next_kind(&self, others: usize) -> Kind {
-        match &self.parts {
-            None => Kind::Whole,
-            Some(parts) => Kind::Part(u32::try_from(parts.records.len() + others).unwrap_or(u32::MAX)),
+    pub(crate) fn next_kind(&self, others: u32) -> Result<Kind, Error> {
+        match &self.own.parts {
+            None => Ok(Kind::Whole),
+            Some(parts) => {
+                let number = parts.next.checked_add(others).filter(|number| *number < u32::MAX);
+                number.map(Kind::Part).ok_or_else(|| too_many("changes"))
+            }
         }
     }
 
     /// Whether the transaction has several groups.
     pub(crate) fn is_in_parts(&self) -> bool {
-        self.parts.is_some()
+        self.own.parts.is_some()
     }
 
     /// Notes appended records. All pages but the last are full.
     pub(crate) fn appended(&mut self, records: impl Iterator<Item = Appended>) {
         let mut last = 0;
         for Appended { page: index, number, changes, marked_rows, is_own } in records {
-            let page = &mut self.kept.pages[index];
+            let page = &mut self.own.kept.pages[index];
             page.changes += i64::from(changes);
-            self.marked_rows += marked_rows;
-            if marked_rows > 0 && self.marked.last() != Some(&page.id) {
-                self.marked.push(page.id);
+            self.own.marked_rows += marked_rows;
+            if marked_rows > 0 && self.own.marked.last() != Some(&page.id) {
+                self.own.marked.push(page.id);
             }
-            if let Some(parts) = self.parts.as_mut().filter(|_| is_own) {
-                parts.records.push(UndoRef { page: page.id.number(), record: number });
+            if let Some(parts) = self.own.parts.as_mut().filter(|_| is_own) {
+                parts.records.push((parts.next, UndoRef { page: page.id.number(), record: number }));
+                parts.next += 1;
             }
             last = index;
         }
-        self.left.extend(self.kept.pages.drain(..last));
+        self.own.left.extend(self.own.kept.pages.drain(..last));
     }
 
     /// Notes changes in undo pages that no reader follows any more, now that the group is in the log.
     pub(crate) fn cut_out(&mut self, changes: impl IntoIterator<Item = (PageId, Lsn)>) {
-        self.cut_out.extend(changes);
+        self.own.cut_out.extend(changes);
     }
 
     /// Makes this a transaction of several groups (TXN-5), in a mini-transaction of its own. May wait as
@@ -155,9 +254,9 @@ impl Slot<'_> {
     pub(crate) fn begin_parts(&mut self, core: &Core) -> Result<(), Error> {
         // It starts without a row lock (LOCK-3).
         self.release_row();
-        let record = record_head(Kind::Header { is_active: true }, self.txn);
+        let record = record_head(Kind::Header { is_active: true }, self.own.txn);
         let (page, credit) = loop {
-            let Some(&OwnPage { id, .. }) = self.kept.pages.first() else {
+            let Some(&OwnPage { id, .. }) = self.own.kept.pages.first() else {
                 self.add_page(core)?;
                 continue;
             };
@@ -172,18 +271,19 @@ impl Slot<'_> {
         let (id, number) = (page.id(), u16::try_from(page.view().len()).unwrap_or(u16::MAX));
         let mut mtr = Mtr::new(&core.log, [page]);
         mtr.apply(0, id, &PageOp::Insert { key: &number.to_be_bytes(), value: &record })?;
-        mtr.note_txn(self.txn);
+        mtr.note_txn(self.own.txn);
         mtr.commit(credit)?;
-        self.all.locks.begin(self.txn);
-        self.parts = Some(Parts { header: UndoRef { page: id.number(), record: number }, records: Vec::new() });
+        self.all.locks.begin(self.own.txn);
+        let header = UndoRef { page: id.number(), record: number };
+        self.own.parts = Some(Parts { header, records: Vec::new(), next: 0 });
         Ok(())
     }
 
     /// Logs the group that commits the transaction (COMMIT-1, COMMIT-2). Returns its end, the CommitTs.
     pub(crate) fn commit(&self, mtr: Mtr<'_>, credit: LogCredit<'_>) -> Result<Lsn, Error> {
         let order = |end| {
-            if let Some(chunk) = &self.kept.chunk {
-                chunk.commit(self.txn, end);
+            if let Some(chunk) = &self.own.kept.chunk {
+                chunk.commit(self.own.txn, end);
             }
         };
         mtr.commit_in_order(credit, order, |end| self.all.commits.show(end))
@@ -192,12 +292,25 @@ impl Slot<'_> {
     /// Commits a transaction of several groups. Returns the group's end. May wait on `log_space`, `page_read` and
     /// `free_frame`.
     pub(crate) fn commit_parts(&mut self, core: &Core) -> Result<Lsn, Error> {
-        let Some(parts) = &self.parts else { return Ok(Lsn::ZERO) };
-        let (mtr, credit) = header_ended(core, self.txn, parts.header)?;
+        let Some(parts) = &self.own.parts else { return Ok(Lsn::ZERO) };
+        let (mtr, credit) = header_ended(core, self.own.txn, parts.header)?;
         let end = self.commit(mtr, credit)?;
-        self.parts = None;
-        self.all.locks.end(self.txn);
+        self.own.parts = None;
+        self.end_locks();
         Ok(end)
+    }
+
+    /// Gives up all locks.
+    fn end_locks(&mut self) {
+        self.own.has_statements = false;
+        self.all.locks.end(self.own.txn);
+    }
+
+    /// Gives the transaction up, to be undone; `None`: it has changed nothing, and has ended.
+    pub(crate) fn into_loser(mut self) -> Option<Loser> {
+        let loser = self.own.as_loser();
+        self.has_ended = loser.is_some();
+        loser
     }
 
     /// Waits for a locked row, on `row_lock`; `stamp` is the stamp that the row had a moment ago. Callers hold gates
@@ -207,19 +320,24 @@ impl Slot<'_> {
         space: SpaceId,
         key: &[u8],
         stamp: Option<Stamp>,
+        mode: Mode,
         waits: &Waits,
     ) -> Result<(), Error> {
         self.release_row();
-        if self.all.locks.wait(space, key, stamp, self.txn, waits)? && self.parts.is_none() {
-            self.row = Some((space, key.to_vec()));
+        let written = self.own.parts.as_ref().map_or(0, |parts| parts.records.len() as u64);
+        let written = self.own.has_statements.then_some(written);
+        let patience = Patience { mode, written, ..self.own.patience.clone() };
+        let is_held = self.all.locks.wait((space, key), stamp, self.own.txn, &patience, waits)?;
+        if is_held && self.own.parts.is_none() && !self.own.has_statements {
+            self.own.row = Some((space, key.to_vec()));
         }
         Ok(())
     }
 
     /// LOCK-3: gives up the lock of a row that the transaction had waited for.
     fn release_row(&mut self) {
-        if let Some((space, key)) = self.row.take() {
-            self.all.locks.release(space, &key, self.txn);
+        if let Some((space, key)) = self.own.row.take() {
+            self.all.locks.release(space, &key, self.own.txn);
         }
     }
 
@@ -244,7 +362,7 @@ impl Slot<'_> {
         mtr.apply(0, id, &PageOp::Init { level: 0, low: b"", high: None, entries: Vec::new() })?;
         let since = mtr.commit(credit)?;
         self.all.directory.lock().pages.begin(id, since);
-        self.kept.pages.push(OwnPage { id, changes: 0 });
+        self.own.kept.pages.push(OwnPage { id, changes: 0 });
         Ok(())
     }
 }
@@ -261,17 +379,15 @@ impl Slot<'_> {
             return 0;
         }
         self.release_row();
-        if self.parts.is_none() && self.cut_out.len() > CUT_OUT_TOGETHER {
-            let cut_out = std::mem::take(&mut self.cut_out);
+        if self.own.parts.is_none() && self.own.cut_out.len() > CUT_OUT_TOGETHER {
+            let cut_out = std::mem::take(&mut self.own.cut_out);
             cut_out.chunks(CUT_OUT_TOGETHER).for_each(|some| self.all.cut_out(some));
         }
         let mut directory = self.all.directory.lock();
-        let txn = self.txn;
-        if let Some(Parts { header, records }) = self.parts.take() {
+        let txn = self.own.txn;
+        if let Some(loser) = self.own.as_loser() {
             // The transaction failed. Its changes are undone before any of its pages are given up.
-            let pages = self.left.drain(..).chain(self.kept.pages.drain(..)).map(|page| page.id).collect();
-            self.marked.clear();
-            directory.losers.push_back(Loser { txn, header, records, pages });
+            directory.losers.push_back(loser);
             let wakes = directory.is_waiting;
             drop(directory);
             if wakes {
@@ -279,20 +395,20 @@ impl Slot<'_> {
             }
             return 0;
         }
-        if let Some(chunk) = &self.kept.chunk {
+        if let Some(chunk) = &self.own.kept.chunk {
             chunk.end(txn);
         }
-        for page in self.marked.drain(..) {
+        for page in self.own.marked.drain(..) {
             directory.pages.enqueue(page);
         }
         let visible = self.all.commits.last_visible();
-        for page in self.left.drain(..) {
+        for page in self.own.left.drain(..) {
             directory.pages.leave(page.id, visible, page.changes);
         }
-        for (id, seen) in self.cut_out.drain(..) {
+        for (id, seen) in self.own.cut_out.drain(..) {
             directory.pages.cut_out(id, seen);
         }
-        let mut kept = std::mem::take(&mut self.kept);
+        let mut kept = std::mem::take(&mut self.own.kept);
         // A large batch's unused pages are left to others.
         let surplus = PAGES_KEPT.min(kept.pages.len());
         for page in kept.pages.drain(surplus..) {
@@ -304,14 +420,34 @@ impl Slot<'_> {
         directory.idle.push(kept);
         // What a snapshot keeps is no debt: no writer can pay it.
         let waiting = directory.pages.len();
-        let owed = directory.purge_debt.left(to_u64(self.marked_rows), to_u64(waiting), to_u64(most));
+        let owed = directory.purge_debt.left(to_u64(self.own.marked_rows), to_u64(waiting), to_u64(most));
         let wakes = directory.is_waiting && directory.pages.ready() >= WAKE_AT;
         drop(directory);
+        if self.own.has_statements {
+            self.end_locks();
+        }
         if wakes {
             self.all.work.notify_one();
         }
         to_usize(owed)
     }
+}
+
+impl Own {
+    /// Makes a transaction of several groups one that is to be undone; `None`: it is none, or is committed.
+    fn as_loser(&mut self) -> Option<Loser> {
+        let Parts { header, records, .. } = self.parts.take()?;
+        let pages = self.left.drain(..).chain(self.kept.pages.drain(..)).map(|page| page.id).collect();
+        self.marked.clear();
+        let records = records.into_iter().map(|(_, at)| at).collect();
+        Some(Loser { txn: self.txn, header, records, pages })
+    }
+}
+
+/// The error for a transaction whose numbers are used up.
+#[cold]
+fn too_many(what: &str) -> Error {
+    Error::TooLarge(format!("the transaction has too many {what}: commit it, and go on in another").into())
 }
 
 impl Drop for Slot<'_> {

@@ -159,6 +159,17 @@ impl Transactions {
         }
     }
 
+    /// Has purge undo a transaction that its own thread could not undo.
+    pub(crate) fn give_to_purge(&self, loser: Loser) {
+        let mut directory = self.directory.lock();
+        directory.losers.push_back(loser);
+        let wakes = directory.is_waiting;
+        drop(directory);
+        if wakes {
+            self.work.notify_one();
+        }
+    }
+
     /// Takes the next loser.
     pub(crate) fn take_loser(&self) -> Option<Loser> {
         self.directory.lock().losers.pop_front()

@@ -1,15 +1,20 @@
-//! What a reader sees: the newest committed rows, or those of a snapshot.
+//! What a reader sees: the newest committed rows, or those of a snapshot; and the changes of its own transaction.
 
 use super::transactions::Transactions;
 use crate::base::ids::{Lsn, TxnId};
 
 /// A reader's view.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum View {
+pub(crate) struct View {
+    /// The CommitTs of a live snapshot, whose rows the reader sees; `None`: each row as it was committed last.
+    pub(crate) at: Option<Lsn>,
+    /// The reader's own transaction, whose changes it sees in any case.
+    pub(crate) own: Option<TxnId>,
+}
+
+impl View {
     /// Each row as it was committed last.
-    Newest,
-    /// The rows of the snapshot with this CommitTs, which is live.
-    At(Lsn),
+    pub(crate) const NEWEST: View = View { at: None, own: None };
 }
 
 impl Transactions {
@@ -17,9 +22,10 @@ impl Transactions {
     /// of the row.
     #[inline]
     pub(crate) fn hides(&self, view: View, txn: TxnId) -> bool {
-        match view {
-            View::Newest => self.locks.is_in_flight(txn),
-            View::At(at) => !self.commits.is_visible_at(txn, at),
-        }
+        let hides = match view.at {
+            None => self.locks.is_in_flight(txn),
+            Some(at) => !self.commits.is_visible_at(txn, at),
+        };
+        hides && view.own != Some(txn)
     }
 }

@@ -28,6 +28,7 @@ use crate::redo::credits::LogCredit;
 use crate::txn::before::load_record;
 use crate::txn::header::end_header;
 use crate::txn::record::{Kind, Undo, UndoRecord};
+use crate::txn::slot::Slot;
 use crate::txn::work::Loser;
 
 /// Most bytes of redo of a compaction.
@@ -87,18 +88,19 @@ const READ_TOGETHER: usize = 64;
 /// Undoes everything that `loser` has changed.
 pub(crate) fn roll_back(engine: &Engine, loser: &Loser) -> Result<(), Error> {
     let mut trees = Trees { engine, roots: HashMap::default() };
-    for &at in loser.records.iter().rev() {
-        let record = load_record(&engine.core, at)?.ok_or_else(|| no_record(at))?;
-        let record =
-            UndoRecord::decode(&record).filter(|record| record.txn == loser.txn).ok_or_else(|| no_record(at))?;
-        let changes: Option<Vec<Undo<'_>>> = record.changes().collect();
-        let changes = changes.ok_or_else(|| no_record(at))?;
-        let stamp = Stamp { txn: loser.txn, undo: Some(at) };
-        for of_space in changes.chunk_by(|one, next| one.space == next.space) {
-            trees.undo(stamp, of_space)?;
-        }
-    }
+    loser.records.iter().rev().try_for_each(|&at| trees.undo_record(loser.txn, at))?;
     end_header(&engine.core, loser.txn, loser.header)
+}
+
+/// Undoes what the transaction of `slot` has changed since `savepoint`, which is one of its
+/// [savepoints](Slot::savepoint). If it fails, the transaction must be given up.
+pub(crate) fn roll_back_to(engine: &Engine, slot: &mut Slot<'_>, savepoint: u32) -> Result<(), Error> {
+    let mut trees = Trees { engine, roots: HashMap::default() };
+    while let Some(at) = slot.last_from(savepoint) {
+        trees.undo_record(slot.txn(), at)?;
+        slot.last_is_undone();
+    }
+    Ok(())
 }
 
 fn no_record(at: UndoRef) -> Error {
@@ -117,6 +119,16 @@ struct Trees<'e> {
 }
 
 impl Trees<'_> {
+    /// Undoes the changes of one record that are not undone yet.
+    fn undo_record(&mut self, txn: TxnId, at: UndoRef) -> Result<(), Error> {
+        let record = load_record(&self.engine.core, at)?.ok_or_else(|| no_record(at))?;
+        let record = UndoRecord::decode(&record).filter(|record| record.txn == txn).ok_or_else(|| no_record(at))?;
+        let changes: Option<Vec<Undo<'_>>> = record.changes().collect();
+        let changes = changes.ok_or_else(|| no_record(at))?;
+        let stamp = Stamp { txn, undo: Some(at) };
+        changes.chunk_by(|one, next| one.space == next.space).try_for_each(|of_space| self.undo(stamp, of_space))
+    }
+
     /// Undoes the changes of one record in one tree that are not undone yet.
     fn undo(&mut self, stamp: Stamp, mut changes: &[Undo<'_>]) -> Result<(), Error> {
         let core = &self.engine.core;

@@ -15,12 +15,13 @@ use typed_arena::Arena;
 
 use crate::base::aligned::to_usize;
 use crate::base::error::Error;
-use crate::base::ids::{SpaceId, TxnId};
+use crate::base::ids::SpaceId;
 use crate::base::row::{COLD, HEAD_LEN, REFERENCE_LEN, Reference};
 use crate::ddl::ensure_chunk_tree;
 use crate::engine::Engine;
 use crate::engine::tree_state::{Role, TreeState};
 use crate::read::long_values::{CHUNKS_A_LEAF, chunk_count, chunk_len, damaged};
+use crate::txn::slot::Slot;
 use crate::txn::view::View;
 use crate::write::op::{Change, Op, conflict};
 
@@ -63,11 +64,15 @@ impl<'a> LongValues<'a> {
         self.replaced.contains(&(space, reference))
     }
 
-    /// Takes the long values out of `ops`, which are sorted and of transaction `txn`. Rows get references, and inserts
+    /// Takes the long values out of `ops`, which are sorted and of the transaction of `slot`. Rows get references, and inserts
     /// of the chunks are added. Expected long values are compared with the present ones here.
-    pub(super) fn expand(&mut self, engine: &Engine, ops: &mut Cow<'_, [Op<'a>]>, txn: TxnId) -> Result<(), Error> {
+    pub(super) fn expand(
+        &mut self,
+        engine: &Engine,
+        ops: &mut Cow<'_, [Op<'a>]>,
+        slot: &mut Slot<'_>,
+    ) -> Result<(), Error> {
         let mut expanded: Vec<Op<'a>> = Vec::with_capacity(ops.len());
-        let mut number = 0;
         for of_key in ops.chunk_by(|one, next| one.tree.space == next.tree.space && one.key == next.key) {
             if of_key.iter().all(|op| op.value_len() <= engine.limits.value) {
                 expanded.extend_from_slice(of_key);
@@ -92,8 +97,7 @@ impl<'a> LongValues<'a> {
                         // A later change supersedes any but the last.
                         if last == Some(at) && value.len() > engine.limits.value {
                             let len = u32::try_from(value.len()).unwrap_or(u32::MAX);
-                            let reference = Reference { txn, number, len };
-                            number += 1;
+                            let reference = Reference { txn: slot.txn(), number: slot.next_reference()?, len };
                             self.insert_chunks(op, value, reference, &mut expanded);
                         } else {
                             expanded.push(*op);
@@ -124,13 +128,13 @@ impl<'a> LongValues<'a> {
     fn expectation(&self, engine: &Engine, op: &Op<'a>, expected: Option<&'a [u8]>) -> Result<Op<'a>, Error> {
         let Some(expected) = expected.filter(|value| value.len() > engine.limits.value) else { return Ok(*op) };
         loop {
-            let Some(reference) = op.tree.find_reference(engine, op.key, View::Newest)? else {
+            let Some(reference) = op.tree.find_reference(engine, op.key, View::NEWEST)? else {
                 return Err(conflict(op));
             };
             if to_usize(u64::from(reference.len)) != expected.len() {
                 return Err(conflict(op));
             }
-            match op.tree.long_value(engine, op.key, reference, View::Newest)? {
+            match op.tree.long_value(engine, op.key, reference, View::NEWEST)? {
                 Some(value) if value == expected => {
                     let bytes: &'a [u8] = self.keep(reference.to_bytes());
                     return Ok(Op { change: Change::Expect(Some(bytes)), is_reference: true, ..*op });

@@ -17,11 +17,12 @@ use crate::btree::split::{Pending, split_leaf};
 use crate::engine::Engine;
 use crate::engine::tree_state::{Gate, TreeState};
 use crate::mtr::{Mtr, TXN_LEN};
+use crate::txn::lock_table::Mode;
 use crate::txn::slot::Slot;
 use crate::txn::versions::{looks_at, read_ahead, reads_ahead};
 use crate::write::chunks::LongValues;
 use crate::write::op::{Change, Op};
-use crate::write::outcome::{Done, GroupOutcome, Obstacle};
+use crate::write::outcome::{Done, Extent, GroupOutcome, Obstacle};
 use crate::write::plan::{LEAVES_INLINE, Leaf, Leaves, Plan, PlanContext, Planned, RowObstacle, plan};
 use crate::write::sizes::{is_large, probable_redo};
 use crate::write::undo::{RecordPlan, UndoPages, find_undo_pages};
@@ -42,24 +43,26 @@ pub(crate) type Gates<'a> = SmallVec<[ReadGuard<'a, Gate>; TREES_INLINE]>;
 /// Number of trees of a batch up to which no memory is allocated.
 const TREES_INLINE: usize = 4;
 
-/// Writes one group: `ops`, or the first of them if the transaction has several groups.
+/// Writes one group: `ops`, or the first of them if the group is to change one leaf.
 pub(crate) fn write_group<'a>(
     engine: &Engine,
     ops: &[Op<'a>],
+    extent: Extent,
     long_values: &LongValues<'_>,
     slot: &mut Slot<'_>,
 ) -> Result<GroupOutcome<'a>, Error> {
     let probable = probable_redo(ops);
-    if !slot.is_in_parts() && is_large(engine, probable) {
+    let is_whole = extent != Extent::Leaf;
+    if is_whole && is_large(engine, probable) {
         return Ok(GroupOutcome::TooLarge);
     }
     // Beside a snapshot, shortcuts may take about as much again.
     let shortcuts = engine.txns.snapshots.oldest_hint().map_or(0, |_| probable);
     let redo_len = (probable + shortcuts).min(engine.limits.batch_bytes);
-    if !slot.is_in_parts() {
+    if is_whole {
         read_versions(engine, ops, slot.txn());
     }
-    let mut next = Attempt { redo_len, is_short_of_room: false, cuts_chains: true };
+    let mut next = Attempt { extent, redo_len, is_short_of_room: false, cuts_chains: true };
     let mut restarts = Restarts::new(&engine.core.pool);
     loop {
         match attempt(engine, ops, next, long_values, slot, &mut restarts) {
@@ -69,7 +72,7 @@ pub(crate) fn write_group<'a>(
                     // At most a few more leaves than one group may change.
                     let keys = ops.iter().map(|op| (&op.tree.root, op.key));
                     let ahead = pages_ahead(&engine.core, keys, engine.batch_leaves());
-                    if !slot.is_in_parts() && ahead.leaves > engine.batch_leaves() {
+                    if is_whole && ahead.leaves > engine.batch_leaves() {
                         return Ok(GroupOutcome::TooLarge);
                     }
                     restarts.gather(&ahead.pages);
@@ -77,7 +80,7 @@ pub(crate) fn write_group<'a>(
                 restarts.resolve(stop)?;
             }
             // Each split has the whole group tried again: too slow with many pages.
-            Err(Obstacle::Full(_, pending)) if !slot.is_in_parts() && is_of_many_pages(engine, &pending) => {
+            Err(Obstacle::Full(_, pending)) if is_whole && is_of_many_pages(engine, &pending) => {
                 return Ok(GroupOutcome::TooLarge);
             }
             Err(Obstacle::Full(root, pending)) => match split_leaf(&engine.core, root, &pending, &mut restarts) {
@@ -113,7 +116,7 @@ pub(crate) fn write_group<'a>(
             Err(Obstacle::Replaces(tree, reference)) => return Ok(GroupOutcome::Replaces(tree, reference)),
             Err(Obstacle::Locked(space, key, stamp)) => {
                 restarts.begin_wait();
-                slot.wait_for_row(space, key, stamp, &engine.waits)?;
+                slot.wait_for_row(space, key, stamp, Mode::Exclusive, &engine.waits)?;
             }
         }
     }
@@ -160,6 +163,7 @@ fn is_of_many_pages(engine: &Engine, pending: &[Pending]) -> bool {
 /// The parameters of an attempt to write a group.
 #[derive(Clone, Copy)]
 pub(crate) struct Attempt {
+    extent: Extent,
     /// Bytes of redo that are reserved.
     redo_len: usize,
     /// The files have no room for another page: the room within the leaves must suffice.
@@ -173,26 +177,28 @@ pub(crate) struct Attempt {
 pub(crate) fn attempt<'p, 'a>(
     engine: &'p Engine,
     ops: &[Op<'a>],
-    Attempt { redo_len, is_short_of_room, cuts_chains }: Attempt,
+    Attempt { extent, redo_len, is_short_of_room, cuts_chains }: Attempt,
     long_values: &LongValues<'_>,
     slot: &mut Slot<'_>,
     restarts: &mut Restarts<'p>,
 ) -> Result<Done, Obstacle<'p, 'a>> {
-    let in_parts = slot.is_in_parts();
-    let most_leaves = if in_parts { 1 } else { engine.batch_leaves() };
+    let is_whole = extent != Extent::Leaf;
+    let most_leaves = if is_whole { engine.batch_leaves() } else { 1 };
     let log = &engine.core.log;
     let changes = ops.iter().filter(|op| !matches!(op.change, Change::Expect(_)));
     let pages = changes.take(most_leaves).count() + slot.pages().len();
-    if !in_parts && !log.takes(redo_len, pages) {
+    if is_whole && !log.takes(redo_len, pages) {
         return Err(Obstacle::TooLarge);
     }
     let credit = restarts.reserve(log, redo_len, pages)?;
-    let (mut leaves, ops) = latch_leaves(engine, ops, most_leaves, in_parts)?;
+    let (mut leaves, ops) = latch_leaves(engine, ops, most_leaves, !is_whole)?;
     // The records of shortcuts need room, too.
     let looks_at = if cuts_chains && !is_short_of_room { looks_at(slot.txn(), ops.len()) } else { 0 };
-    let context = PlanContext { engine, long_values, txn: slot.txn(), in_parts, is_short_of_room, looks_at };
+    let (txn, in_parts, first_wins) = (slot.txn(), extent != Extent::Batch, slot.first_wins().cloned());
+    let first_wins = first_wins.as_deref();
+    let context = PlanContext { engine, long_values, txn, in_parts, first_wins, is_short_of_room, looks_at };
     let mut planned = plan(ops, &leaves, slot.undo(), context)?;
-    match planned.stopped.filter(|_| !in_parts || planned.ops == 0) {
+    match planned.stopped.filter(|_| is_whole || planned.ops == 0) {
         Some(RowObstacle::Locked(space, key, stamp)) => return Err(Obstacle::Locked(space, key, stamp)),
         Some(RowObstacle::Replaces(tree, reference)) => return Err(Obstacle::Replaces(tree, reference)),
         None => {}
@@ -232,7 +238,6 @@ pub(crate) fn attempt<'p, 'a>(
     let UndoPages { pages, records, .. } = undo;
     let latched = leaves.into_iter().map(|(_, page)| page).chain(pages);
     let mut mtr = Mtr::new(log, latched);
-    let txn = slot.txn();
     // Leaf by leaf (MTR-3); in a leaf, changes that free room come before changes that take room.
     planned.changes.sort_by_key(|change| (change.leaf, change.turn()));
     for change in &mut planned.changes {
@@ -243,11 +248,12 @@ pub(crate) fn attempt<'p, 'a>(
         let id = mtr.page(first_undo + record.page).id();
         record.append(slot.undo(), |op| mtr.apply(first_undo + record.page, id, op))?;
     }
-    let end = if in_parts {
-        mtr.commit(credit)?
-    } else {
-        mtr.note_txn(txn);
-        slot.commit(mtr, credit)?
+    let end = match extent {
+        Extent::Statement | Extent::Leaf => mtr.commit(credit)?,
+        Extent::Batch => {
+            mtr.note_txn(txn);
+            slot.commit(mtr, credit)?
+        }
     };
     slot.appended(records.iter().map(RecordPlan::appended));
     slot.cut_out(planned.cut_out());

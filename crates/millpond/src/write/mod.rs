@@ -8,6 +8,8 @@
 //!          rows before it reads them ([`Large`](crate::write::parts::Large)).
 //! WRITE-2  A writer changes nothing before it has checked every precondition of the group and every leaf has room. So
 //!          a group that fails has changed nothing. The changes of earlier parts are undone.
+//! WRITE-4  A transaction that has read at a snapshot, and is to find conflicts, changes no row that another transaction
+//!          has changed since: the first one wins. The writer looks at the row's stamp while it has the leaf latched.
 //! WRITE-3  All leaves of a group are latched until the group has its place in the log. Rows of a batch in parts are in
 //!          flight until its commit has its place in the log. So readers see all of a batch or nothing.
 
@@ -21,6 +23,7 @@ pub(crate) mod parts;
 pub(crate) mod plan;
 pub(crate) mod rows;
 pub(crate) mod sizes;
+pub(crate) mod statement;
 pub(crate) mod undo;
 
 use std::borrow::Cow;
@@ -34,8 +37,8 @@ use crate::undo::purge::end_and_purge;
 use crate::write::chunks::{Bytes, LongValues, ensure_chunk_trees, sort};
 use crate::write::group::{enter_all, write_group};
 use crate::write::op::Op;
-use crate::write::outcome::{Done, GroupOutcome, Size};
-use crate::write::parts::write_in_parts;
+use crate::write::outcome::{Done, Extent, GroupOutcome, Size};
+use crate::write::parts::write_all;
 use crate::write::sizes::check_sizes;
 
 /// Writes `ops` and waits for the log as `durability` demands. May wait on `log_space`, `free_frame`, `page_read`,
@@ -69,15 +72,15 @@ pub(crate) fn apply_sized(engine: &Engine, ops: &mut [Op<'_>], size: Size) -> Re
     let (bytes, mut ops) = (Bytes::new(), Cow::Borrowed(ops));
     let mut long_values = LongValues::new(&bytes, engine.core.store.page_size());
     if has_long_values {
-        long_values.expand(engine, &mut ops, slot.txn())?;
+        long_values.expand(engine, &mut ops, &mut slot)?;
     }
     let done = loop {
-        match write_group(engine, &ops, &long_values, &mut slot)? {
+        match write_group(engine, &ops, Extent::Batch, &long_values, &mut slot)? {
             GroupOutcome::Written(done) => break done,
             GroupOutcome::TooLarge if size == Size::OneGroup => return Ok(None),
             GroupOutcome::TooLarge => {
                 slot.begin_parts(&engine.core)?;
-                break write_in_parts(engine, ops.into_owned(), &mut long_values, &mut slot)?;
+                break write_all(engine, ops.into_owned(), &mut long_values, &mut slot)?;
             }
             GroupOutcome::Replaces(tree, reference) => {
                 long_values.delete_chunks(tree, reference, ops.to_mut())?;

@@ -28,6 +28,17 @@ pub(crate) enum Size {
     OneGroup,
 }
 
+/// What a group of the log is of a transaction.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Extent {
+    /// A batch, which is a transaction of this one group.
+    Batch,
+    /// A statement of a transaction that is committed later.
+    Statement,
+    /// A part of a batch or statement that is too large for one group: the changes of one leaf.
+    Leaf,
+}
+
 /// The reason why an attempt to write a group ended without it.
 pub(crate) enum Obstacle<'p, 'a> {
     Stop(Stop<'p>),

@@ -1,24 +1,27 @@
 //! Batches of several groups: a batch that is too large for one group of the log is written in parts.
 //!
-//! [`write_in_parts`] writes the groups and commits them together. [`Large`] is such a batch that first locks and reads
+//! [`write_all`] writes the groups and commits them together. [`Large`] is such a batch that first locks and reads
 //! the rows it depends on. The rows stay locked until the commit ([`crate::txn`]); a batch that fails is rolled back.
 
 use std::borrow::Cow;
 use std::sync::Arc;
 
 use crate::base::error::Error;
+use crate::base::ids::Lsn;
 use crate::base::row::Row;
 use crate::btree::descent::{Restarts, Target, leaf_read};
 use crate::btree::scan::{Seen, row};
 use crate::engine::Engine;
 use crate::engine::tree_state::TreeState;
+use crate::txn::lock_table::Mode;
 use crate::txn::slot::Slot;
 use crate::txn::view::View;
 use crate::undo::purge::end_and_purge;
 use crate::write::chunks::{Bytes, LongValues, sort};
 use crate::write::group::{Gates, enter_all, write_group};
 use crate::write::op::Op;
-use crate::write::outcome::{Done, GroupOutcome};
+use crate::write::outcome::{Done, Extent, GroupOutcome};
+use crate::write::plan::check_first;
 use crate::write::sizes::{check_sizes, probable_redo};
 
 /// A batch of several groups that depends on the values of rows. It locks all of these rows, each before it reads it,
@@ -44,39 +47,7 @@ impl<'e> Large<'e> {
     /// Locks the row `key`, whether it exists or not, and returns its value. Callers lock rows in their order
     /// (WRITE-1). May wait on `row_lock`, `page_read` and `free_frame`.
     pub(super) fn lock_row(&mut self, tree: &Arc<TreeState>, key: &[u8]) -> Result<Option<Vec<u8>>, Error> {
-        let (engine, txn) = (self.engine, self.slot.txn());
-        let locks = &engine.txns.locks;
-        let mut restarts = Restarts::new(&engine.core.pool);
-        loop {
-            let page = match leaf_read(&engine.core, &tree.root, Target::Key(key)) {
-                Ok(page) => page,
-                Err(stop) => {
-                    restarts.resolve(stop)?;
-                    continue;
-                }
-            };
-            let found = page.view().search(key).ok();
-            let stamp = found.and_then(|index| Row::decode(page.view().value(index))?.stamp);
-            // A writer of the row checks for its lock while it has the leaf latched.
-            let holds = || planted!("row_read_unlocked") || locks.hold(tree.space, key, txn);
-            if locks.is_locked(tree.space, key, stamp, txn) || !holds() {
-                drop(page);
-                restarts.begin_wait();
-                self.slot.wait_for_row(tree.space, key, stamp, &engine.waits)?;
-                continue;
-            }
-            let Some(index) = found else { return Ok(None) };
-            let (here, place) = match row(page.view(), index, |_| false)? {
-                Seen::Row(payload) => return Ok(Some(payload.to_vec())),
-                Seen::Gone => return Ok(None),
-                Seen::Elsewhere(here, place) => (here.to_vec(), place),
-            };
-            drop(page);
-            restarts.begin_wait();
-            if let Some(payload) = tree.find_elsewhere(engine, (key, &here), place, View::Newest)? {
-                return Ok(payload);
-            }
-        }
+        lock_row(self.engine, &mut self.slot, tree, key, Mode::Exclusive)
     }
 
     /// Writes and commits `ops`, without a wait for the log.
@@ -88,16 +59,72 @@ impl<'e> Large<'e> {
         let mut long_values = LongValues::new(&bytes, engine.core.store.page_size());
         let mut ops: Cow<'_, [Op<'_>]> = Cow::Owned(ops);
         if ops.iter().any(|op| op.value_len() > engine.limits.value) {
-            long_values.expand(engine, &mut ops, slot.txn())?;
+            long_values.expand(engine, &mut ops, &mut slot)?;
         }
-        let done = write_in_parts(engine, ops.into_owned(), &mut long_values, &mut slot)?;
+        let done = write_all(engine, ops.into_owned(), &mut long_values, &mut slot)?;
         end_and_purge(engine, slot);
         Ok(done)
     }
 }
 
-/// Writes `ops` in groups, each as many ops as fit one group and belong to one leaf, and commits them together. The
-/// slot has begun parts already; if this fails, the end of the slot has all of them undone.
+/// Locks the row `key`, whether it exists or not, for the transaction of `slot`, and returns its newest value. The
+/// caller holds the tree's gate. May wait on `row_lock`, `page_read` and `free_frame`.
+pub(crate) fn lock_row(
+    engine: &Engine,
+    slot: &mut Slot<'_>,
+    tree: &Arc<TreeState>,
+    key: &[u8],
+    mode: Mode,
+) -> Result<Option<Vec<u8>>, Error> {
+    let (locks, txn) = (&engine.txns.locks, slot.txn());
+    let view = View { at: None, own: Some(txn) };
+    let mut restarts = Restarts::new(&engine.core.pool);
+    loop {
+        let page = match leaf_read(&engine.core, &tree.root, Target::Key(key)) {
+            Ok(page) => page,
+            Err(stop) => {
+                restarts.resolve(stop)?;
+                continue;
+            }
+        };
+        let found = page.view().search(key).ok();
+        let stamp = found.and_then(|index| Row::decode(page.view().value(index))?.stamp);
+        // A writer of the row checks for its lock while it has the leaf latched.
+        let holds = || planted!("row_read_unlocked") || locks.hold(tree.space, key, txn, mode);
+        if locks.is_locked(tree.space, key, stamp, txn, mode) || !holds() {
+            drop(page);
+            restarts.begin_wait();
+            slot.wait_for_row(tree.space, key, stamp, mode, &engine.waits)?;
+            continue;
+        }
+        check_first(engine, txn, slot.first_wins().map(|live| &**live), (tree, key), stamp)?;
+        let Some(index) = found else { return Ok(None) };
+        let (here, place) = match row(page.view(), index, |_| false)? {
+            Seen::Row(payload) => return Ok(Some(payload.to_vec())),
+            Seen::Gone => return Ok(None),
+            Seen::Elsewhere(here, place) => (here.to_vec(), place),
+        };
+        drop(page);
+        restarts.begin_wait();
+        if let Some(payload) = tree.find_elsewhere(engine, (key, &here), place, view)? {
+            return Ok(payload);
+        }
+    }
+}
+
+/// Writes `ops` in groups, and commits them together. The slot has begun parts already; if this fails, the end of the
+/// slot has all of them undone.
+pub(super) fn write_all<'a>(
+    engine: &Engine,
+    ops: Vec<Op<'a>>,
+    long_values: &mut LongValues<'a>,
+    slot: &mut Slot<'_>,
+) -> Result<Done, Error> {
+    let done = write_in_parts(engine, ops, long_values, slot)?;
+    Ok(Done { end: slot.commit_parts(&engine.core)?, ..done })
+}
+
+/// Writes `ops` in groups, each as many ops as fit one group and belong to one leaf.
 pub(super) fn write_in_parts<'a>(
     engine: &Engine,
     mut ops: Vec<Op<'a>>,
@@ -110,7 +137,7 @@ pub(super) fn write_in_parts<'a>(
     while written < ops.len() {
         engine.pay_inside(&mut owed);
         let part = &ops[written..written + part_len(&ops[written..], bytes)];
-        match write_group(engine, part, long_values, slot)? {
+        match write_group(engine, part, Extent::Leaf, long_values, slot)? {
             GroupOutcome::Written(done) => {
                 written += done.ops;
                 was_there.get_or_insert(done.was_there);
@@ -127,8 +154,7 @@ pub(super) fn write_in_parts<'a>(
             }
         }
     }
-    let end = slot.commit_parts(&engine.core)?;
-    Ok(Done { end, was_there: was_there.unwrap_or(false), ops: written })
+    Ok(Done { end: Lsn::ZERO, was_there: was_there.unwrap_or(false), ops: written })
 }
 
 /// Most redo that a part of a batch probably takes, in pages: its changes are in one leaf.

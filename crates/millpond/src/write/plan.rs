@@ -22,7 +22,9 @@ use crate::engine::Engine;
 use crate::engine::tree_state::TreeState;
 use crate::mtr::RECORD_HEADER;
 use crate::pool::pin::PageWrite;
+use crate::txn::lock_table::Mode;
 use crate::txn::record::Undo;
+use crate::txn::snapshots::Live;
 use crate::txn::versions::{Seen, Shortcut, head_with};
 use crate::write::chunks::LongValues;
 use crate::write::op::{Change, Op, conflict};
@@ -66,6 +68,8 @@ pub(crate) struct PlanContext<'t> {
     pub(super) txn: TxnId,
     /// The transaction has several groups: it locks every row that it looks at.
     pub(super) in_parts: bool,
+    /// The transaction's snapshot, if no other may have changed a row since that it looks at here.
+    pub(super) first_wins: Option<&'t Live>,
     /// The files have no room for further pages: deleted rows keep no payload.
     pub(super) is_short_of_room: bool,
     /// Versions of a row that are looked at, to leave out those that no reader looks for (CHAIN-1); 0: none is left
@@ -211,10 +215,11 @@ pub(super) fn plan<'a>(
             }
         };
         let stamp = entry.and_then(|(_, row)| row.stamp);
-        if locks.is_locked(first.tree.space, first.key, stamp, context.txn) {
+        if locks.is_locked(first.tree.space, first.key, stamp, context.txn, Mode::Exclusive) {
             planned.stopped = Some(RowObstacle::Locked(first.tree.space, first.key, stamp));
             break;
         }
+        check_first(context.engine, context.txn, context.first_wins, (first.tree, first.key), stamp)?;
         let row = entry.map(|(_, row)| row).filter(|row| !row.is_deleted);
         let before = row.map(|row| Value { bytes: row.payload, is_reference: row.is_chunked });
         planned.was_there |= std::mem::take(&mut is_first) && before.is_some();
@@ -232,7 +237,7 @@ pub(super) fn plan<'a>(
                 // No other transaction may change a row that the batch has looked at, before all of it is written: the
                 // row gets a stamp; without a row, its key is locked.
                 let Some(value) = same.unwrap_or_else(|| expected(ops)) else {
-                    if !locks.hold(first.tree.space, first.key, context.txn) {
+                    if !locks.hold(first.tree.space, first.key, context.txn, Mode::Exclusive) {
                         planned.stopped = Some(RowObstacle::Locked(first.tree.space, first.key, stamp));
                         break;
                     }
@@ -255,6 +260,28 @@ pub(super) fn plan<'a>(
         planned.changes.push(change);
     }
     Ok(planned)
+}
+
+/// WRITE-4: fails if another transaction has changed the row of `key`, whose stamp this is, since the snapshot of `txn`.
+/// A row without a stamp was changed before all live snapshots: so the snapshot must be live after the look at the row.
+/// Callers have its leaf latched.
+pub(super) fn check_first(
+    engine: &Engine,
+    txn: TxnId,
+    snapshot: Option<&Live>,
+    (tree, key): (&Arc<TreeState>, &[u8]),
+    stamp: Option<Stamp>,
+) -> Result<(), Error> {
+    let Some(live) = snapshot.filter(|_| !planted!("first_updater_loses")) else { return Ok(()) };
+    let is_hidden = |stamp: Stamp| stamp.txn != txn && !engine.txns.commits.is_visible_at(stamp.txn, live.at);
+    if stamp.is_some_and(is_hidden) {
+        return Err(tree.has_changed(key));
+    }
+    if live.is_ended() {
+        let message = "the transaction's snapshot was older than max_snapshot_age: roll back and begin again";
+        return Err(Error::SnapshotTooOld(message.into()));
+    }
+    Ok(())
 }
 
 /// The insertion of a new entry. Readers need no undo record for it; a transaction of several groups may have to remove

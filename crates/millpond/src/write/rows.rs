@@ -14,14 +14,17 @@ use crate::engine::durable::wait_durable;
 use crate::engine::table_state::{Indexes, TableState};
 use crate::engine::tree_state::TreeState;
 use crate::options::durability::Durability;
+use crate::txn::lock_table::Mode;
+use crate::txn::slot::Slot;
 use crate::txn::view::View;
 use crate::write::batch::{Place, WriteBatch};
 use crate::write::chunks::ensure_chunk_trees;
 use crate::write::entry_changes::EntryChanges;
 use crate::write::op::{Change, Op};
 use crate::write::outcome::{Done, Size};
-use crate::write::parts::Large;
+use crate::write::parts::{Large, lock_row};
 use crate::write::sizes::{is_large, probable_redo};
+use crate::write::statement::write_ops;
 use crate::write::{apply, apply_sized};
 
 /// Old rows; `None` if there was none, and for rows that need not be read.
@@ -125,7 +128,7 @@ impl<'a> Wanted<'a> {
         let mut before: Option<OldRows> = None;
         loop {
             let read = |row: &RowChanges<'_>| match self.must_read(row) {
-                true => self.rows_of(row).get(engine, row.key, View::Newest),
+                true => self.rows_of(row).get(engine, row.key, View::NEWEST),
                 false => Ok(None),
             };
             let old_rows: OldRows = self.rows.iter().map(read).collect::<Result<_, _>>()?;
@@ -170,6 +173,28 @@ impl<'a> Wanted<'a> {
         let entries = self.entries(&indexes, &old_rows)?;
         large.write(self.asked().chain(entries.ops()).collect())
     }
+}
+
+/// Writes a batch as changes of the transaction of `slot`. If it fails, some of them may be written.
+pub(super) fn write_rows_of(engine: &Engine, batch: &WriteBatch, slot: &mut Slot<'_>) -> Result<Done, Error> {
+    let wanted = Wanted::of(batch);
+    // Before anything is held.
+    ensure_chunk_trees(engine, &wanted.of_trees)?;
+    ensure_chunk_trees(engine, &wanted.row_ops)?;
+    let indexes = wanted.enter(engine);
+    // In their order; rows that need not be read are locked when they are written.
+    let lock = |row: &RowChanges<'_>| match wanted.must_read(row) {
+        true => {
+            let rows = wanted.rows_of(row);
+            let _gate = rows.enter(&engine.waits)?;
+            lock_row(engine, slot, rows, row.key, Mode::Exclusive)
+        }
+        false => Ok(None),
+    };
+    let old_rows: OldRows = wanted.rows.iter().map(lock).collect::<Result<_, Error>>()?;
+    let entries = wanted.entries(&indexes, &old_rows)?;
+    let mut ops: Vec<Op<'_>> = wanted.asked().chain(entries.ops()).collect();
+    write_ops(engine, &mut ops, slot)
 }
 
 /// Writes a batch that changes rows of tables, and waits for the log as `durability` demands.

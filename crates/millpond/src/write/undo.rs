@@ -202,7 +202,7 @@ pub(super) fn find_undo_pages<'p, 'a>(
             undo.latch_next(engine, slot, left)?;
         }
         if undo.open_record().is_none() {
-            let kind = slot.next_kind(own_records);
+            let kind = slot.next_kind(own_records)?;
             own_records += 1;
             let bytes = change.undo.start..change.undo.start;
             undo.add(Content::Own { kind, txn: slot.txn(), bytes, changes: 0, marked_rows: 0 });

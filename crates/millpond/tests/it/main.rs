@@ -1,5 +1,6 @@
 //! The engine's integration tests: one binary, linked once.
 
+mod actors;
 mod api;
 mod bad_input;
 mod batch_edge_cases;
@@ -24,6 +25,7 @@ mod golden;
 mod in_place;
 mod index_builds;
 mod inspect;
+mod isolation;
 mod killed;
 mod large_batches;
 mod large_table_batches;
@@ -54,6 +56,7 @@ mod status;
 mod support;
 mod tables;
 mod tidy;
+mod transactions;
 mod version_chains;
 mod ways_out;
 mod zones;

@@ -47,11 +47,18 @@ thread_local! {
     static PAYER: RefCell<Payer> = RefCell::default();
 }
 
-/// A transaction under way. When dropped, the thread is charged for the bytes that it has logged.
+/// A transaction or a statement under way. When dropped, the thread is charged for the bytes that it has logged.
 #[must_use]
 pub(crate) struct Paying<'e> {
     engine: &'e Engine,
     _operation: Operation<'e>,
+}
+
+impl Paying<'_> {
+    /// Charges the thread for the bytes that it has logged so far, and returns their number.
+    pub(crate) fn charge(&self) -> u64 {
+        self.engine.charge(false)
+    }
 }
 
 impl Drop for Paying<'_> {
@@ -64,6 +71,16 @@ impl Drop for Paying<'_> {
 impl Engine {
     /// Begins a transaction: pays for this thread's earlier ones. Callers hold nothing. May wait on `throttle`.
     pub(crate) fn begin_write(&self) -> Paying<'_> {
+        self.begin(None)
+    }
+
+    /// Begins a statement of a transaction that may hold row locks, as [`begin_write`](Self::begin_write) does: pays
+    /// little while others wait. `owed`: bytes that the transaction has logged since it paid last.
+    pub(crate) fn begin_statement(&self, owed: &mut u64) -> Paying<'_> {
+        self.begin(Some(owed))
+    }
+
+    fn begin(&self, owed: Option<&mut u64>) -> Paying<'_> {
         let operation = self.waits.operation(OperationKind::Write);
         if let Some(classic) = &self.classic_flushing {
             self.sync_flush(classic);
@@ -72,7 +89,8 @@ impl Engine {
             self.tick_pace();
         }
         if self.pacing.is_limited() && !planted!("no_writer_pays") {
-            self.pay(None);
+            let has_paid = self.pay(owed.as_deref().copied());
+            owed.filter(|_| has_paid).into_iter().for_each(|owed| *owed = 0);
         }
         take_appended();
         PAYER.with_borrow_mut(|payer| payer.paying += 1);

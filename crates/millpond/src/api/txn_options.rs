@@ -1,0 +1,86 @@
+//! The options of a transaction.
+
+use std::time::Duration;
+
+use crate::options::durability::Durability;
+
+/// What a transaction sees of others.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Isolation {
+    /// Each statement sees what was committed when it began.
+    ReadCommitted,
+    /// All statements see what was committed when the first one read, and the transaction's own changes.
+    #[default]
+    RepeatableRead,
+}
+
+/// What becomes of a change at [`Isolation::RepeatableRead`] to a row that another transaction has changed since this
+/// one's snapshot.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum OnConflict {
+    /// It fails with [`Error::Conflict`]: the first updater wins (snapshot isolation). So no update is lost.
+    #[default]
+    Error,
+    /// It changes the latest version, as InnoDB does without `innodb_snapshot_isolation`. A value computed from what
+    /// was read may then undo another transaction's update.
+    Latest,
+}
+
+/// The time for which a statement waits for a lock if the options do not say: that of InnoDB.
+const LOCK_WAIT_TIMEOUT: Duration = Duration::from_secs(50);
+
+/// The options of a transaction.
+#[derive(Clone, Debug)]
+#[must_use]
+pub struct TxnOptions {
+    pub(super) isolation: Isolation,
+    pub(super) on_conflict: OnConflict,
+    pub(super) lock_wait_timeout: Duration,
+    pub(super) durability: Option<Durability>,
+}
+
+impl Default for TxnOptions {
+    fn default() -> Self {
+        TxnOptions {
+            isolation: Isolation::default(),
+            on_conflict: OnConflict::default(),
+            lock_wait_timeout: LOCK_WAIT_TIMEOUT,
+            durability: None,
+        }
+    }
+}
+
+impl TxnOptions {
+    /// Repeatable read with an error on conflicts; the database's durability; 50 s of patience for locks.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// What the transaction sees of others. By default [`Isolation::RepeatableRead`].
+    pub fn isolation(mut self, isolation: Isolation) -> Self {
+        self.isolation = isolation;
+        self
+    }
+
+    /// What becomes of changes to rows that others have changed. By default [`OnConflict::Error`]; it has no effect at
+    /// [`Isolation::ReadCommitted`].
+    pub fn on_conflict(mut self, on_conflict: OnConflict) -> Self {
+        self.on_conflict = on_conflict;
+        self
+    }
+
+    /// The time for which a statement waits for a lock before it fails with [`Error::LockTimeout`]. By default 50 s;
+    /// with zero it does not wait.
+    pub fn lock_wait_timeout(mut self, timeout: Duration) -> Self {
+        self.lock_wait_timeout = timeout;
+        self
+    }
+
+    /// How safe the transaction is when [`commit`](Transaction::commit) returns, instead of the database's option.
+    pub fn durability(mut self, durability: Durability) -> Self {
+        self.durability = Some(durability);
+        self
+    }
+}
