@@ -65,9 +65,11 @@ mod txn;
 mod undo;
 mod write;
 
+pub use api::cursor::Cursor;
 pub use api::database::Db;
 pub use api::index::{Index, IndexRows, IndexScan};
 pub use api::loads::{BulkLoad, TableBulkLoad};
+pub use api::read_mode::{Read, ReadMode, Ticket};
 pub use api::snapshot::{RowsOf, Snapshot};
 pub use api::table::{Modify, Table};
 pub use api::transaction::{Canceller, Savepoint, Transaction};

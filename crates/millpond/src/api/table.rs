@@ -14,11 +14,12 @@ use crate::engine::table_state::TableState;
 use crate::read::scan::Scan;
 use crate::schema::key_range::KeyRange;
 use crate::txn::view::View;
-use crate::write::apply;
 use crate::write::batch::{BatchTarget, Place};
 use crate::write::chunks::ensure_chunk_trees;
 use crate::write::entry_changes::EntryChanges;
 use crate::write::op::{Change, Op};
+use crate::write::outcome::Size;
+use crate::write::{apply_with, try_apply};
 
 /// The change that [`Table::modify`] makes to a row.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -242,15 +243,16 @@ impl Table {
         let _paying = engine.begin_write();
         // It may wait on `metadata`, so it comes before the table's gate.
         ensure_chunk_trees(engine, &row)?;
-        let done = {
+        let done = apply_with(engine, |slot| {
             let indexes = state.enter(&engine.waits);
             let mut entries = EntryChanges::default();
             if let Some(Op { key, change, .. }) = row.last() {
                 entries.add(state, &indexes, key, old, change.value())?;
             }
             let mut ops: SmallVec<[Op<'_>; 8]> = row.into_iter().chain(entries.ops()).collect();
-            apply(engine, &mut ops)?
-        };
+            try_apply(engine, &mut ops, Size::Any, slot)
+        })?;
+        let done = done.ok_or_else(|| Error::Bug("a row is too large for a batch of any size".into()))?;
         wait_durable(engine, done.end, engine.in_force.durability())
     }
 }

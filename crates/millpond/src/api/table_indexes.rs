@@ -6,7 +6,7 @@ use crate::api::index::Index;
 use crate::api::table::Table;
 use crate::base::error::Error;
 use crate::base::ids::SpaceId;
-use crate::ddl::{catalog, close_trees};
+use crate::ddl::{catalog, claim, close_trees};
 use crate::engine::durable::wait_durable;
 use crate::engine::table_state::IndexState;
 use crate::engine::tree_state::Gate;
@@ -40,14 +40,16 @@ impl Table {
     /// handles of the table have the index. A crash leaves the whole index or nothing.
     ///
     /// Other threads may read and write rows during the build. Writers wait at its beginning and end until batches
-    /// under way have ended; at the end also until the build has applied their last few changes. If writers are faster
-    /// than the build, they also wait now and then in between. During the build each change of a row writes up to two
-    /// more rows, in each of which the fields and the primary key together must fit in a key.
+    /// under way have ended, and transactions that have changed or locked rows of the table; at the end also until the
+    /// build has applied their last few changes. If writers are faster than the build, they also wait now and then in
+    /// between. During the build each change of a row writes up to two more rows, in each of which the fields and the
+    /// primary key together must fit in a key.
     ///
     /// Entries are sorted as [`bulk_load_unsorted`](crate::Db::bulk_load_unsorted) sorts rows, and bypass the log and
     /// the buffer pool. May wait on `metadata` while another index of the table is built, and wherever a bulk load may.
     ///
     /// # Errors
+    /// * [`Error::LockTimeout`]: a transaction that has changed or locked rows of the table has not ended within 50 s.
     /// * [`Error::TreeExists`]: the table has an index of this name. [`Error::InvalidOptions`] as of
     ///   [`create_table`](crate::Db::create_table).
     /// * [`Error::RowTooShort`]: a row lacks bytes that the index covers. [`Error::KeyTooLong`]: an entry is too long.
@@ -92,16 +94,18 @@ impl Table {
         Ok(Index { table: self.clone(), state: index })
     }
 
-    /// Drops an index. Waits for operations on the index, and changes of the table's rows, that have begun. The index's
+    /// Drops an index. Waits for operations on the index, changes of the table's rows that have begun, and transactions
+    /// that have changed or locked rows of the table. The index's
     /// handles get [`Error::TreeNotFound`] from then on. A crash leaves the whole index or nothing.
     ///
     /// # Errors
-    /// [`Error::TreeNotFound`]: the table has no such index, or the table itself was dropped. Those of
-    /// [`Db::write`](crate::Db::write).
+    /// [`Error::TreeNotFound`]: the table has no such index, or the table itself was dropped. [`Error::LockTimeout`]:
+    /// such a transaction has not ended within 50 s. Those of [`Db::write`](crate::Db::write).
     pub fn drop_index(&self, name: &str) -> Result<(), Error> {
         let engine = &self.engine;
         engine.home.check()?;
         engine.check_changeable()?;
+        let _claim = claim(engine, self.state.rows.space)?;
         let _ddl = engine.ddl();
         let mut entry = catalog_entry(engine, &self.state)?;
         let mut indexes = self.state.close(&engine.waits);

@@ -3,40 +3,37 @@
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use crate::api::database::Db;
-use crate::api::index::{Index, IndexRows, IndexScan};
 use crate::api::snapshot::RowsOf;
-use crate::api::txn_options::{Isolation, OnConflict, TxnOptions};
+use crate::api::table::{Modify, Table};
+use crate::api::txn_options::{OnConflict, TxnOptions};
 use crate::base::clock::{self, nanos};
 use crate::base::error::Error;
 use crate::base::ids::{CommitTs, Lsn};
 use crate::base::operations::OperationKind;
-use crate::base::random::random_u64;
-use crate::base::sync;
-use crate::btree::scan::OwnedRow;
 use crate::engine::Engine;
 use crate::engine::durable::wait_durable;
 use crate::engine::tree_state::TreeState;
-use crate::read::reader::Reader;
-use crate::read::scan::Scan;
 use crate::read::snapshot::LiveSnapshot;
-use crate::schema::key_range::KeyRange;
-use crate::txn::lock_table::Mode;
 use crate::txn::locks::Patience;
 use crate::txn::own_changes::OwnChanges;
 use crate::txn::slot::{Own, Slot};
 use crate::txn::snapshots::Live;
-use crate::txn::view::View;
 use crate::undo::purge::end_and_purge;
 use crate::undo::rollback::{roll_back, roll_back_to};
 use crate::write::batch::{BatchTarget, WriteBatch};
-use crate::write::parts::lock_row;
-use crate::write::statement::{Failed, write_statement};
+use crate::write::op::Change;
+use crate::write::statement::{Failed, modify_statement, write_statement};
 
 /// A place in a transaction to which [`Transaction::rollback_to`] leads back.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Savepoint(u32);
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Savepoint {
+    /// Tells the transactions of a process apart.
+    of: usize,
+    number: u32,
+}
 
 /// Many reads and writes that others see together or not at all.
 ///
@@ -64,12 +61,12 @@ pub struct Savepoint(u32);
 /// # Ok::<(), millpond::Error>(())
 /// ```
 pub struct Transaction {
-    engine: Arc<Engine>,
-    options: TxnOptions,
+    pub(super) engine: Arc<Engine>,
+    pub(super) options: TxnOptions,
     /// What its scans share with it.
-    changes: Arc<OwnChanges>,
+    pub(super) changes: Arc<OwnChanges>,
     /// The snapshot of repeatable read, once something was read.
-    snapshot: OnceLock<Arc<LiveSnapshot>>,
+    pub(super) snapshot: OnceLock<Arc<LiveSnapshot>>,
     state: State,
     cancelled: Arc<AtomicBool>,
 }
@@ -141,182 +138,13 @@ impl Db {
     }
 }
 
-/// Most times that [`Db::retry`] runs a transaction.
-const TRIES_MAX: u32 = 100;
-
-/// The pause before the second try of [`Db::retry`] is at most this long, and each later one at most twice as long as
-/// the one before, up to the longest.
-const PAUSE_NS: u64 = 50_000;
-const PAUSE_NS_MAX: u64 = 20_000_000;
-
-impl Db {
-    /// Runs `run` in a transaction, and commits it. If that fails with [`Error::Conflict`], [`Error::Deadlock`] or
-    /// [`Error::SnapshotTooOld`], rolls back, waits for a short random time, and runs it again: side effects of `run` may
-    /// happen more than once.
-    ///
-    /// # Errors
-    /// Any other error of `run` or of the commit; after 100 tries the last error.
-    pub fn retry<T>(
-        &self,
-        options: &TxnOptions,
-        mut run: impl FnMut(&mut Transaction) -> Result<T, Error>,
-    ) -> Result<T, Error> {
-        let mut pause_ns = PAUSE_NS;
-        for tried in 1.. {
-            let mut txn = self.begin(options.clone())?;
-            let done = run(&mut txn).and_then(|done| txn.commit().map(|_| done));
-            match done {
-                Err(Error::Conflict(_) | Error::Deadlock(_) | Error::SnapshotTooOld(_)) if tried < TRIES_MAX => {}
-                done => return done,
-            }
-            sync::sleep_until(clock::now_ns() + random_u64() % pause_ns);
-            pause_ns = (2 * pause_ns).min(PAUSE_NS_MAX);
-        }
-        Err(Error::Bug("a transaction was tried without end".into()))
-    }
-}
-
 impl Transaction {
-    fn check_open(&self) -> Result<(), Error> {
+    pub(super) fn check_open(&self) -> Result<(), Error> {
         self.engine.check_usable()?;
         match self.state {
             State::Open(_) => Ok(()),
             State::Over(why) => Err(over(why)),
         }
-    }
-
-    /// The transaction's snapshot: at repeatable read the one that all reads share, else a new one.
-    fn snapshot(&self) -> Arc<LiveSnapshot> {
-        let take = || Arc::new(LiveSnapshot::take(&self.engine));
-        match self.options.isolation {
-            Isolation::ReadCommitted => take(),
-            Isolation::RepeatableRead => Arc::clone(self.snapshot.get_or_init(take)),
-        }
-    }
-
-    /// A reader of the rows that this transaction sees.
-    fn reader(&self) -> Reader {
-        Reader { snapshot: Some(self.snapshot()), own: Some(Arc::clone(&self.changes)) }
-    }
-
-    fn state_of<'t>(&self, RowsOf { engine, state }: RowsOf<'t>) -> Result<&'t Arc<TreeState>, Error> {
-        self.check_open()?;
-        if !Arc::ptr_eq(engine, &self.engine) {
-            return Err(of_another_database(state));
-        }
-        Ok(state)
-    }
-
-    /// Reads the value of `key`: that of the transaction's own last change, or else the one that its
-    /// [`Isolation`] lets it see.
-    ///
-    /// # Errors
-    /// [`Error::TransactionOver`]; those of [`Snapshot::get`](crate::Snapshot::get).
-    pub fn get<'t>(&self, of: impl Into<RowsOf<'t>>, key: impl AsRef<[u8]>) -> Result<Option<Vec<u8>>, Error> {
-        let state = self.state_of(of.into())?;
-        let own = self.changes.txn();
-        if self.options.isolation == Isolation::ReadCommitted {
-            let view = View { at: None, own };
-            return state.get(&self.engine, key.as_ref(), view);
-        }
-        let snapshot = self.snapshot.get_or_init(|| Arc::new(LiveSnapshot::take(&self.engine)));
-        state.check_snapshot(snapshot.at())?;
-        let view = View { at: Some(snapshot.at()), own };
-        snapshot.unless_ended(state.get(&self.engine, key.as_ref(), view))
-    }
-
-    /// The rows in `range`, ascending; [`rev`](Iterator::rev) makes it descending. The scan sees changes that the
-    /// transaction makes meanwhile: it goes on from the last row that it has returned. When the transaction is over, the
-    /// scan fails with [`Error::TransactionOver`].
-    ///
-    /// # Errors
-    /// Those of [`get`](Self::get).
-    pub fn scan<'t>(&self, of: impl Into<RowsOf<'t>>, range: impl KeyRange) -> Result<Scan, Error> {
-        let state = self.state_of(of.into())?;
-        let reader = self.reader_of(state)?;
-        Ok(Scan::new(&self.engine, state, reader, Some(range.into_bounds())))
-    }
-
-    /// The row with the lowest key. Costs as much as a [`scan`](Self::scan) of one leaf.
-    ///
-    /// # Errors
-    /// Those of [`get`](Self::get).
-    pub fn first<'t>(&self, of: impl Into<RowsOf<'t>>) -> Result<Option<OwnedRow>, Error> {
-        self.scan(of, ..)?.next().transpose()
-    }
-
-    /// The row with the highest key; otherwise like [`first`](Self::first).
-    ///
-    /// # Errors
-    /// Those of [`get`](Self::get).
-    pub fn last<'t>(&self, of: impl Into<RowsOf<'t>>) -> Result<Option<OwnedRow>, Error> {
-        self.scan(of, ..)?.next_back().transpose()
-    }
-
-    /// The entries of an index with fields in `range`: fields and primary key of each. Sees changes as
-    /// [`scan`](Self::scan) does.
-    ///
-    /// # Errors
-    /// Those of [`get`](Self::get).
-    pub fn entries(&self, of: &Index, range: impl KeyRange) -> Result<IndexScan, Error> {
-        let reader = self.reader_of_index(of)?;
-        Ok(of.scan_at(reader, range))
-    }
-
-    /// The rows with fields in `range`, in the order of the fields: primary key and row of each. Sees changes as
-    /// [`scan`](Self::scan) does.
-    ///
-    /// # Errors
-    /// Those of [`get`](Self::get).
-    pub fn rows(&self, of: &Index, range: impl KeyRange) -> Result<IndexRows, Error> {
-        let reader = self.reader_of_index(of)?;
-        Ok(of.rows_at(reader, range))
-    }
-
-    fn reader_of(&self, state: &TreeState) -> Result<Reader, Error> {
-        let reader = self.reader();
-        reader.snapshot.as_ref().map_or(Ok(()), |snapshot| state.check_snapshot(snapshot.at()))?;
-        Ok(reader)
-    }
-
-    fn reader_of_index(&self, index: &Index) -> Result<Reader, Error> {
-        self.state_of(RowsOf::from(&index.table))?;
-        let reader = self.reader_of(&index.state.entries)?;
-        reader.snapshot.as_ref().map_or(Ok(()), |snapshot| index.table.state.rows.check_snapshot(snapshot.at()))?;
-        Ok(reader)
-    }
-
-    /// Reads the newest committed value of `key` and locks the row, or the key if there is no row, until the transaction
-    /// ends: no other transaction changes it before. Waits on `row_lock` for a transaction that has it.
-    ///
-    /// # Errors
-    /// Those of [`write`](Self::write).
-    pub fn get_for_update<'t>(
-        &mut self,
-        of: impl Into<RowsOf<'t>>,
-        key: impl AsRef<[u8]>,
-    ) -> Result<Option<Vec<u8>>, Error> {
-        self.get_locked(of.into(), key.as_ref(), Mode::Exclusive)
-    }
-
-    /// As [`get_for_update`](Self::get_for_update), but other transactions may lock the row in the same way.
-    ///
-    /// # Errors
-    /// Those of [`write`](Self::write).
-    pub fn get_for_share<'t>(
-        &mut self,
-        of: impl Into<RowsOf<'t>>,
-        key: impl AsRef<[u8]>,
-    ) -> Result<Option<Vec<u8>>, Error> {
-        self.get_locked(of.into(), key.as_ref(), Mode::Shared)
-    }
-
-    fn get_locked(&mut self, of: RowsOf<'_>, key: &[u8], mode: Mode) -> Result<Option<Vec<u8>>, Error> {
-        let state = self.state_of(of)?;
-        self.statement(|engine, slot| {
-            let locked = state.enter(&engine.waits).and_then(|_gate| lock_row(engine, slot, state, key, mode));
-            locked.map_err(|error| Failed { is_undone: !matches!(error, Error::Deadlock(_)), error })
-        })
     }
 
     /// Adds `key`, which must not exist yet.
@@ -398,36 +226,66 @@ impl Transaction {
                 return Err(of_another_database(op.tree));
             }
         }
-        self.statement(|engine, slot| write_statement(engine, batch, slot).map(|done| done.was_there))
+        self.changes.note();
+        self.statement(None, |engine, slot| write_statement(engine, batch, slot).map(|done| done.was_there))
+    }
+
+    /// Reads the newest row `key`, calls `decide` with it (`None`: no such row), and makes the change that `decide`
+    /// returns, as one statement: no other transaction changes the row in between. Waits as [`write`](Self::write)
+    /// does, and may then call `decide` a second time. True: the row existed.
+    ///
+    /// # Errors
+    /// Those of [`write`](Self::write).
+    pub fn modify(
+        &mut self,
+        table: &Table,
+        key: impl AsRef<[u8]>,
+        mut decide: impl FnMut(Option<&[u8]>) -> Modify,
+    ) -> Result<bool, Error> {
+        self.state_of(RowsOf::from(table))?;
+        self.changes.note();
+        let mut decide = |old: Option<&[u8]>| match decide(old) {
+            Modify::Keep => None,
+            Modify::Put(row) => Some(Change::Put(row)),
+            Modify::Delete => Some(Change::Delete),
+        };
+        self.statement(None, |engine, slot| modify_statement(engine, &table.state, key.as_ref(), &mut decide, slot))
     }
 
     /// The present place in the transaction's changes. Costs nothing.
     pub fn savepoint(&self) -> Savepoint {
-        match &self.state {
-            State::Open(Some(own)) => Savepoint(own.savepoint()),
-            State::Open(None) | State::Over(_) => Savepoint(0),
-        }
+        let number = match &self.state {
+            State::Open(Some(own)) => own.savepoint(),
+            State::Open(None) | State::Over(_) => 0,
+        };
+        Savepoint { of: self.number(), number }
     }
 
-    /// Undoes all changes made since `savepoint`. The transaction goes on, with all its locks and its snapshot. May wait
-    /// on `page_read`, `free_frame`, `log_space` and `metadata`.
+    /// Undoes all changes made since `savepoint`. The transaction goes on, with all its locks and its snapshot. May
+    /// wait on `page_read`, `free_frame`, `log_space` and `metadata`.
     ///
     /// # Errors
-    /// [`Error::TransactionOver`]. If the changes cannot be undone, the whole transaction is over, and the engine undoes
-    /// it as soon as that is possible: then those of [`write`](Self::write).
+    /// [`Error::TransactionOver`]; [`Error::WrongKind`]: the savepoint is of another transaction. If the changes cannot
+    /// be undone, the whole transaction is over, and the engine undoes it as soon as that is possible: then those of
+    /// [`write`](Self::write).
     pub fn rollback_to(&mut self, savepoint: Savepoint) -> Result<(), Error> {
         self.check_open()?;
+        if savepoint.of != self.number() {
+            let message = "the savepoint is of another transaction: use one that this transaction has returned";
+            return Err(Error::WrongKind(message.into()));
+        }
         if matches!(self.state, State::Open(None)) {
             return Ok(());
         }
-        self.statement(|engine, slot| {
-            roll_back_to(engine, slot, savepoint.0).map_err(|error| Failed { error, is_undone: false })
+        self.changes.note();
+        self.statement(None, |engine, slot| {
+            roll_back_to(engine, slot, savepoint.number).map_err(|error| Failed { error, is_undone: false })
         })
     }
 
-    /// Commits the transaction, and waits for the log as its durability demands. Returns its [`CommitTs`]: a snapshot of
-    /// it or a later one sees the transaction. One that has changed nothing returns a moment from which on a snapshot
-    /// sees what the transaction saw.
+    /// Commits the transaction, and waits for the log as its durability demands. Returns its [`CommitTs`]: a snapshot
+    /// of it or a later one sees the transaction. One that has changed nothing returns a moment from which on a
+    /// snapshot sees what the transaction saw.
     ///
     /// # Errors
     /// [`Error::TransactionOver`]; [`Error::Closed`]: it is rolled back by the next open. [`Error::DeviceFailed`],
@@ -470,8 +328,8 @@ impl Transaction {
     /// as [`rollback_to`](Self::rollback_to) does.
     ///
     /// # Errors
-    /// [`Error::TransactionOver`]. If the changes cannot be undone now, those of [`rollback_to`](Self::rollback_to): the
-    /// engine undoes them as soon as that is possible.
+    /// [`Error::TransactionOver`]. If the changes cannot be undone now, those of [`rollback_to`](Self::rollback_to):
+    /// the engine undoes them as soon as that is possible.
     pub fn rollback(mut self) -> Result<(), Error> {
         self.check_open()?;
         self.undo_all(ROLLED_BACK)
@@ -499,8 +357,12 @@ impl Transaction {
         undone
     }
 
-    /// Runs a statement that changes or locks something.
-    fn statement<T>(&mut self, run: impl FnOnce(&Engine, &mut Slot<'_>) -> Result<T, Failed>) -> Result<T, Error> {
+    /// Runs a statement that changes or locks something; `timeout` for locks instead of that of the options.
+    pub(super) fn statement<T>(
+        &mut self,
+        timeout: Option<Duration>,
+        run: impl FnOnce(&Engine, &mut Slot<'_>) -> Result<T, Failed>,
+    ) -> Result<T, Error> {
         self.engine.check_changeable()?;
         let engine = Arc::clone(&self.engine);
         // A panic leaves the transaction to purge.
@@ -533,8 +395,8 @@ impl Transaction {
             true => engine.begin_write(),
             false => engine.begin_statement(slot.owed()),
         };
-        slot.set_terms(self.patience(), self.first_wins());
-        self.changes.note(slot.txn());
+        slot.set_terms(self.patience(timeout), self.first_wins());
+        self.changes.begin(slot.txn());
         let done = run(&engine, &mut slot);
         self.cancelled.store(false, Ordering::Release);
         *slot.owed() += paying.charge();
@@ -557,8 +419,8 @@ impl Transaction {
         }
     }
 
-    fn patience(&self) -> Patience {
-        let timeout = self.options.lock_wait_timeout;
+    fn patience(&self, timeout: Option<Duration>) -> Patience {
+        let timeout = timeout.unwrap_or(self.options.lock_timeout);
         let until_ns = if timeout.is_zero() { 0 } else { clock::now_ns().saturating_add(nanos(timeout)) };
         Patience { until_ns: Some(until_ns), cancelled: Some(Arc::clone(&self.cancelled)), ..Patience::BATCH }
     }
@@ -601,7 +463,7 @@ fn over(why: &str) -> Error {
 }
 
 #[cold]
-fn of_another_database(tree: &TreeState) -> Error {
+pub(super) fn of_another_database(tree: &TreeState) -> Error {
     let message = format!("{tree} is of another database than the transaction: use a handle from the same");
     Error::TreeNotFound(message.into())
 }

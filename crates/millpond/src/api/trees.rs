@@ -8,8 +8,8 @@ use crate::api::tree::Tree;
 use crate::base::error::Error;
 use crate::base::ids::SpaceId;
 use crate::ddl::{
-    catalog, check_definition, check_free, check_name, close_trees, create_root, create_space, create_spaces,
-    open_index,
+    catalog, check_definition, check_free, check_name, claim_name, close_trees, create_root, create_space,
+    create_spaces, open_index,
 };
 use crate::engine::Engine;
 use crate::engine::durable::wait_durable;
@@ -80,12 +80,14 @@ impl Db {
         self.names(|entry| matches!(entry, Entry::Tree { .. }))
     }
 
-    /// Drops a tree. Waits for operations on the tree that have begun; later ones get [`Error::TreeNotFound`].
+    /// Drops a tree. Waits for operations on the tree that have begun, and for transactions that have changed or locked
+    /// rows of it; later ones get [`Error::TreeNotFound`].
     ///
     /// # Errors
-    /// [`Error::TreeNotFound`]; [`Error::WrongKind`]: a table has this name; those of [`write`](Self::write).
+    /// [`Error::LockTimeout`]: such a transaction has not ended within 50 s. [`Error::TreeNotFound`];
+    /// [`Error::WrongKind`]: a table has this name; those of [`write`](Self::write).
     pub fn drop_tree(&self, name: &str) -> Result<(), Error> {
-        let _ddl = self.here()?.ddl();
+        let (_claim, _ddl) = claim_name(self.here()?, name)?;
         let tree = self.find_tree(name, "drop_table", " to drop: see `trees`")?.state;
         self.drop_all(name, tree.with_chunks().cloned().collect())
     }
@@ -177,7 +179,7 @@ impl Db {
     /// # Errors
     /// [`Error::TreeNotFound`]; [`Error::WrongKind`]: a tree has this name; those of [`write`](Self::write).
     pub fn drop_table(&self, name: &str) -> Result<(), Error> {
-        let _ddl = self.here()?.ddl();
+        let (_claim, _ddl) = claim_name(self.here()?, name)?;
         let entry = self.find_table(name, "drop_tree", " to drop: see `tables`")?;
         self.drop_all(name, self.table(name, entry).state.trees(&self.engine().waits))
     }
@@ -191,7 +193,7 @@ impl Db {
     /// Those of [`drop_tree`](Self::drop_tree), and [`Error::OutOfSpace`].
     pub fn truncate_tree(&self, name: &str) -> Result<(), Error> {
         let engine = self.here()?;
-        let _ddl = engine.ddl();
+        let (_claim, _ddl) = claim_name(engine, name)?;
         engine.check_changeable()?;
         let tree = self.find_tree(name, "truncate_table", " to truncate: see `trees`")?.state;
         let empty = Entry::Tree { rows: create_space(engine)?, chunks: None };
@@ -205,7 +207,7 @@ impl Db {
     /// Those of [`drop_table`](Self::drop_table), and [`Error::OutOfSpace`].
     pub fn truncate_table(&self, name: &str) -> Result<(), Error> {
         let engine = self.here()?;
-        let _ddl = engine.ddl();
+        let (_claim, _ddl) = claim_name(engine, name)?;
         engine.check_changeable()?;
         let mut empty = self.find_table(name, "truncate_tree", " to truncate: see `tables`")?;
         let table = self.table(name, empty.clone());

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use crate::options::durability::Durability;
+use crate::txn::locks::LOCK_TIMEOUT;
 
 /// What a transaction sees of others.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -28,16 +29,13 @@ pub enum OnConflict {
     Latest,
 }
 
-/// The time for which a statement waits for a lock if the options do not say: that of InnoDB.
-const LOCK_WAIT_TIMEOUT: Duration = Duration::from_secs(50);
-
 /// The options of a transaction.
 #[derive(Clone, Debug)]
 #[must_use]
 pub struct TxnOptions {
     pub(super) isolation: Isolation,
     pub(super) on_conflict: OnConflict,
-    pub(super) lock_wait_timeout: Duration,
+    pub(super) lock_timeout: Duration,
     pub(super) durability: Option<Durability>,
 }
 
@@ -46,7 +44,7 @@ impl Default for TxnOptions {
         TxnOptions {
             isolation: Isolation::default(),
             on_conflict: OnConflict::default(),
-            lock_wait_timeout: LOCK_WAIT_TIMEOUT,
+            lock_timeout: LOCK_TIMEOUT,
             durability: None,
         }
     }
@@ -73,8 +71,8 @@ impl TxnOptions {
 
     /// The time for which a statement waits for a lock before it fails with [`Error::LockTimeout`]. By default 50 s;
     /// with zero it does not wait.
-    pub fn lock_wait_timeout(mut self, timeout: Duration) -> Self {
-        self.lock_wait_timeout = timeout;
+    pub fn lock_timeout(mut self, timeout: Duration) -> Self {
+        self.lock_timeout = timeout;
         self
     }
 

@@ -28,7 +28,7 @@ pub enum Error {
     #[error("{0}")]
     Deadlock(Box<str>),
     /// A lock was not given up in the time for which the transaction waits
-    /// ([`lock_wait_timeout`](crate::TxnOptions::lock_wait_timeout)), or at once if it does not wait. The statement has
+    /// ([`lock_timeout`](crate::TxnOptions::lock_timeout)), or at once if it does not wait. The statement has
     /// changed nothing; the transaction goes on.
     #[error("{0}")]
     LockTimeout(Box<str>),

@@ -43,9 +43,9 @@ impl<T> Handoff<T> {
         })
     }
 
-    /// Like [`take_wait`](Self::take_wait), but at most until `until_ns` of the clock. `None`: there is no value yet, and
-    /// there may be one later.
-    pub(crate) fn take_wait_until(&self, until_ns: u64, class: WaitClass, waits: &Waits) -> Option<T> {
+    /// Like [`take_wait`](Self::take_wait), but at most until `until_ns` of the clock. `None`: there is no value yet,
+    /// and there may be one later.
+    pub(crate) fn take_wait_by(&self, until_ns: u64, class: WaitClass, waits: &Waits) -> Option<T> {
         laws::check_park();
         waits.timed(class, || {
             let mut slot = self.value.lock();

@@ -67,8 +67,7 @@ impl RowError {
         (inner.of.as_deref().expect("only kept memory is without"), inner)
     }
 
-    /// Whether the row has another value than a batch or statement expects: no other transaction need have changed it
-    /// since a snapshot.
+    /// Whether the row is not as the writer expected: unlike a change since a snapshot, the writer may read it again.
     pub(crate) fn is_unexpected(&self) -> bool {
         self.inner().1.case == Case::Unexpected
     }

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use crate::base::error::Error;
 use crate::base::ids::{Lsn, PageId, SpaceId};
 use crate::base::page::op::PageOp;
+use crate::base::sync::TurnGuard;
 use crate::base::waits::WaitClass;
 use crate::core::Core;
 use crate::ddl::catalog::NAME_MAX;
@@ -22,6 +23,7 @@ use crate::mtr::Mtr;
 use crate::schema::catalog_entry::{ENTRY_MAX, Entry, TableEntry};
 use crate::schema::definition::IndexDefinition;
 use crate::store::space::Share;
+use crate::txn::locks::Claim;
 
 /// The state that handles of an index share; made if the index is not open.
 pub(crate) fn open_index(engine: &Engine, table: &str, definition: IndexDefinition, space: SpaceId) -> Arc<IndexState> {
@@ -52,6 +54,37 @@ pub(crate) fn close_trees(
     engine.open_trees.lock().retain(|space, _| !spaces.contains(space));
     engine.open_tables.lock().retain(|space, _| !spaces.contains(space));
     Ok(end)
+}
+
+/// LOCK-5: keeps transactions from the tree or table of the rows in `rows` until the claim is dropped. Waits on
+/// `metadata` for those that use it; callers hold neither the turn of `ddl` nor gates.
+pub(crate) fn claim(engine: &Engine, rows: SpaceId) -> Result<Claim<'_>, Error> {
+    engine.check_open()?;
+    let txn = engine.txns.id_without_rows(&engine.core.store)?;
+    engine.txns.locks.claim(rows, txn, &engine.waits)
+}
+
+/// The [`claim`] of what `name` stands for, if anything does, and the turn of `ddl`.
+pub(crate) fn claim_name<'e>(engine: &'e Engine, name: &str) -> Result<(Option<Claim<'e>>, TurnGuard<'e, ()>), Error> {
+    let rows = || {
+        engine.check_open()?;
+        Ok::<_, Error>(catalog::find(&engine.core, name)?.map(|entry| entry.rows()))
+    };
+    let mut claimed: Option<(SpaceId, Claim<'_>)> = None;
+    loop {
+        let ddl = engine.ddl();
+        match rows()? {
+            None => return Ok((None, ddl)),
+            Some(rows) if claimed.as_ref().is_some_and(|(space, _)| *space == rows) => {
+                return Ok((claimed.map(|(_, claim)| claim), ddl));
+            }
+            Some(rows) => {
+                drop(ddl);
+                claimed = None;
+                claimed.get_or_insert((rows, claim(engine, rows)?));
+            }
+        }
+    }
 }
 
 /// Refuses a name that is empty or too long.

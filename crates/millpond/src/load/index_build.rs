@@ -24,7 +24,7 @@ use crate::base::operations::OperationKind;
 use crate::base::quoted::quoted;
 use crate::base::row::COLD;
 use crate::btree::scan::OwnedRow;
-use crate::ddl::{catalog, check_definition, close_trees, create_space, open_index};
+use crate::ddl::{catalog, check_definition, claim, close_trees, create_space, open_index};
 use crate::engine::Engine;
 use crate::engine::open_trees::{begin_now, open_state};
 use crate::engine::table_state::{IndexState, TableState};
@@ -80,7 +80,8 @@ impl Build {
         };
         let as_noted = IndexDefinition { is_unique: false, ..definition.clone() };
         let noted = Arc::new(IndexState { definition: as_noted, entries });
-        // BUILD-1: closing the gate waits for batches that do not write notes.
+        // BUILD-1: the claim waits for transactions that have not written notes so far, and the gate for batches.
+        let _claim = claim(engine, table.rows.space)?;
         table.close(&engine.waits).noted = Some(Arc::clone(&noted));
         Ok(Build { engine: Arc::clone(engine), table: Arc::clone(table), definition, noted, loading })
     }
@@ -209,6 +210,7 @@ impl Build {
         let Some(last) = self.last(&self.noted.entries)? else { return Ok(0) };
         let (mut scan, mut taken, mut some) = (self.scan_to(&self.noted.entries, last), 0, Vec::new());
         loop {
+            let _claim = (closed_for > 0).then(|| claim(engine, self.table.rows.space)).transpose()?;
             let _closed = (closed_for > 0).then(|| self.table.close(&engine.waits));
             some.clear();
             while some.len() < together.max(closed_for)
@@ -331,6 +333,7 @@ impl Build {
         let mut closed = 0;
         loop {
             self.catch_up(index)?;
+            let _claim = claim(&engine, self.table.rows.space)?;
             let _ddl = engine.ddl();
             let entry = entry_with(&engine, &self.table, &self.definition, self.loading.space())?;
             let mut indexes = self.table.close(&engine.waits);

@@ -62,15 +62,16 @@ impl Running {
     /// the log's files fail.
     pub(crate) fn shut_down(&self) -> Result<(), Error> {
         let Some(keeper) = self.keeper.lock().take() else { return Ok(()) };
+        // Before the turn of `ddl`: a statement may wait for that. Waits for transactions end with an error.
+        self.engine.txns.locks.close();
+        self.engine.waits.timed(WaitClass::Metadata, || *self.engine.statements.write() = Gate::Closed);
         {
             let _ddl = self.engine.ddl();
             self.engine.closed.store(true, Ordering::Relaxed);
             self.engine.pacing.end_payments();
-            self.engine.txns.locks.close();
             let open_trees: Vec<_> = self.engine.open_trees.lock().values().cloned().collect();
             let loads: Vec<_> = self.engine.loads.lock().values().cloned().collect();
             self.engine.waits.timed(WaitClass::Metadata, || {
-                *self.engine.statements.write() = Gate::Closed;
                 open_trees.iter().chain(&loads).for_each(|tree| *tree.gate.write() = Gate::Closed);
             });
         }

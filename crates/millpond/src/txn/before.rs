@@ -56,9 +56,9 @@ impl Hidden {
 
 /// The row of `key`, which was `value` a moment ago with a stamp that the view hides, as the reader sees it.
 ///
-/// The records lead back version by version. For the newest rows they lead to the row before the transaction of `stamp`,
-/// which is in flight and may have changed the row several times; for a snapshot, to a version of a visible transaction.
-/// Callers have released the leaf. May wait as [`load_record`].
+/// The records lead back version by version. For the newest rows they lead to the row before the transaction of
+/// `stamp`, which is in flight and may have changed the row several times; for a snapshot, to a version of a visible
+/// transaction. Callers have released the leaf. May wait as [`load_record`].
 pub(crate) fn before(
     core: &Core,
     txns: &Transactions,

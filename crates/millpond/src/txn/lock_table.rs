@@ -78,7 +78,7 @@ impl NoLock {
             NoLock::Cancelled => Error::Cancelled("the wait for a lock was cancelled by another thread".into()),
             NoLock::Closing => closed(),
             NoLock::TooLate => Error::LockTimeout(
-                "another transaction kept its lock for too long: its statement was undone; repeat it, or roll back".into(),
+                "a transaction that has not ended kept its lock for too long: repeat the call later, or roll back".into(),
             ),
         }
     }
@@ -104,7 +104,12 @@ impl Lock {
     }
 
     pub(super) fn is_held_by(&self, txn: TxnId) -> bool {
-        self.holders.iter().any(|(holder, _)| *holder == txn)
+        self.mode_of(txn).is_some()
+    }
+
+    /// How a transaction holds the lock.
+    pub(super) fn mode_of(&self, txn: TxnId) -> Option<Mode> {
+        self.holders.iter().find(|(holder, _)| *holder == txn).map(|(_, mode)| *mode)
     }
 
     /// The transactions that keep `txn` from holding the lock in this mode.
@@ -116,7 +121,8 @@ impl Lock {
     /// Whether `txn` must wait for the lock: another transaction is in the way, or came earlier. A holder that wants a
     /// stronger mode passes the line.
     pub(super) fn blocks(&self, txn: TxnId, mode: Mode) -> bool {
-        self.in_the_way(txn, mode).next().is_some() || !self.waiters.is_empty() && !self.is_held_by(txn)
+        let has_line = !self.waiters.is_empty() && !planted!("newcomer_passes_the_line");
+        self.in_the_way(txn, mode).next().is_some() || has_line && !self.is_held_by(txn)
     }
 }
 
@@ -262,6 +268,19 @@ impl LockTable {
         // Others may have waited for it only.
         self.hand_on(&place);
         true
+    }
+
+    /// A transaction that holds a lock in mode `now` goes back to `before`, or gives the lock up. Nothing changes if it
+    /// holds the lock otherwise.
+    pub(super) fn go_back(&mut self, place: &Place, txn: TxnId, now: Mode, before: Option<Mode>) {
+        let Some(lock) = self.lock_mut(place).filter(|lock| lock.mode_of(txn) == Some(now)) else { return };
+        match (before, lock.holders.iter_mut().find(|(holder, _)| *holder == txn)) {
+            (Some(before), Some((_, mode))) => {
+                *mode = before;
+                self.hand_on(place);
+            }
+            _ => self.release(place, txn),
+        }
     }
 
     /// A transaction gives up one lock.

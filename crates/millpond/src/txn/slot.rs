@@ -72,8 +72,10 @@ pub(crate) struct Own {
     parts: Option<Parts>,
     /// A row lock obtained by a wait, of a transaction with nothing in flight.
     row: Option<(SpaceId, Vec<u8>)>,
-    /// A transaction of statements, which may hold locks in the table.
+    /// A transaction of statements: a user's thread ends it.
     has_statements: bool,
+    /// The trees and tables on which it has an intent.
+    intents: SmallVec<[SpaceId; 4]>,
     /// The number of the next reference to chunks of a long value.
     next_reference: u32,
     /// The snapshot that the transaction has read at: rows that others have changed since are conflicts.
@@ -104,6 +106,7 @@ impl Own {
             parts: None,
             row: None,
             has_statements: false,
+            intents: SmallVec::new(),
             next_reference: 0,
             first_wins: None,
             patience: Patience::BATCH,
@@ -136,7 +139,7 @@ impl Transactions {
 }
 
 impl Slot<'_> {
-    /// Puts the transaction away, between two statements. It must be [resumed](Transactions::resume), or it never ends.
+    /// Puts the transaction away, between two statements. Unless it is [resumed](Transactions::resume), it never ends.
     pub(crate) fn put_away(mut self) -> Own {
         self.has_ended = true;
         let txn = self.own.txn;
@@ -151,6 +154,28 @@ impl Slot<'_> {
     pub(crate) fn begin_statements(&mut self) {
         self.own.has_statements = true;
         self.all.locks.begin_statements(self.own.txn);
+    }
+
+    /// LOCK-5: notes that the transaction uses the tree or table of the rows in `space`. May wait on `metadata`;
+    /// callers have entered no gates.
+    pub(crate) fn intend(&mut self, space: SpaceId, waits: &Waits) -> Result<(), Error> {
+        if !self.own.intents.contains(&space) {
+            let patience = Patience { written: self.written(), ..self.own.patience.clone() };
+            self.all.locks.intend(space, self.own.txn, &patience, waits)?;
+            self.own.intents.push(space);
+        }
+        Ok(())
+    }
+
+    /// Whether the transaction has intents on what it uses.
+    pub(crate) fn has_intents(&self) -> bool {
+        !self.own.intents.is_empty()
+    }
+
+    /// The number of changes of a transaction of statements.
+    fn written(&self) -> Option<u64> {
+        let records = self.own.parts.as_ref().map_or(0, |parts| to_u64(parts.records.len()));
+        self.own.has_statements.then_some(records)
     }
 
     /// Bytes that the transaction has logged since it paid last.
@@ -190,7 +215,10 @@ impl Slot<'_> {
     /// Notes that the last record's changes are undone.
     pub(crate) fn last_is_undone(&mut self) {
         if let Some(parts) = &mut self.own.parts {
-            parts.records.pop();
+            let undone = parts.records.pop();
+            if let Some((number, _)) = undone.filter(|_| planted!("part_numbers_used_again")) {
+                parts.next = number;
+            }
         }
     }
 
@@ -303,6 +331,7 @@ impl Slot<'_> {
     /// Gives up all locks.
     fn end_locks(&mut self) {
         self.own.has_statements = false;
+        self.own.intents.clear();
         self.all.locks.end(self.own.txn);
     }
 
@@ -324,9 +353,7 @@ impl Slot<'_> {
         waits: &Waits,
     ) -> Result<(), Error> {
         self.release_row();
-        let written = self.own.parts.as_ref().map_or(0, |parts| parts.records.len() as u64);
-        let written = self.own.has_statements.then_some(written);
-        let patience = Patience { mode, written, ..self.own.patience.clone() };
+        let patience = Patience { mode, written: self.written(), ..self.own.patience.clone() };
         let is_held = self.all.locks.wait((space, key), stamp, self.own.txn, &patience, waits)?;
         if is_held && self.own.parts.is_none() && !self.own.has_statements {
             self.own.row = Some((space, key.to_vec()));
@@ -423,7 +450,7 @@ impl Slot<'_> {
         let owed = directory.purge_debt.left(to_u64(self.own.marked_rows), to_u64(waiting), to_u64(most));
         let wakes = directory.is_waiting && directory.pages.ready() >= WAKE_AT;
         drop(directory);
-        if self.own.has_statements {
+        if self.own.has_statements || self.has_intents() {
             self.end_locks();
         }
         if wakes {

@@ -64,14 +64,15 @@ impl<'a> LongValues<'a> {
         self.replaced.contains(&(space, reference))
     }
 
-    /// Takes the long values out of `ops`, which are sorted and of the transaction of `slot`. Rows get references, and inserts
-    /// of the chunks are added. Expected long values are compared with the present ones here.
+    /// Takes the long values out of `ops`, which are sorted and of the transaction of `slot`. Rows get references, and
+    /// inserts of the chunks are added. Expected long values are compared with the present ones here.
     pub(super) fn expand(
         &mut self,
         engine: &Engine,
         ops: &mut Cow<'_, [Op<'a>]>,
         slot: &mut Slot<'_>,
     ) -> Result<(), Error> {
+        let view = View { at: None, own: Some(slot.txn()) };
         let mut expanded: Vec<Op<'a>> = Vec::with_capacity(ops.len());
         for of_key in ops.chunk_by(|one, next| one.tree.space == next.tree.space && one.key == next.key) {
             if of_key.iter().all(|op| op.value_len() <= engine.limits.value) {
@@ -86,7 +87,7 @@ impl<'a> LongValues<'a> {
                     Change::Expect(expected) => match known {
                         Some(value) if value == expected => {}
                         Some(_) => return Err(conflict(op)),
-                        None => expanded.push(self.expectation(engine, op, expected)?),
+                        None => expanded.push(self.expectation(engine, op, expected, view)?),
                     },
                     Change::Delete => {
                         known = Some(None);
@@ -125,16 +126,22 @@ impl<'a> LongValues<'a> {
 
     /// Prepares `op`, which expects a value: compares an expected long value with the row's. If they are equal, the
     /// returned op expects the row's reference.
-    fn expectation(&self, engine: &Engine, op: &Op<'a>, expected: Option<&'a [u8]>) -> Result<Op<'a>, Error> {
+    fn expectation(
+        &self,
+        engine: &Engine,
+        op: &Op<'a>,
+        expected: Option<&'a [u8]>,
+        view: View,
+    ) -> Result<Op<'a>, Error> {
         let Some(expected) = expected.filter(|value| value.len() > engine.limits.value) else { return Ok(*op) };
         loop {
-            let Some(reference) = op.tree.find_reference(engine, op.key, View::NEWEST)? else {
+            let Some(reference) = op.tree.find_reference(engine, op.key, view)? else {
                 return Err(conflict(op));
             };
             if to_usize(u64::from(reference.len)) != expected.len() {
                 return Err(conflict(op));
             }
-            match op.tree.long_value(engine, op.key, reference, View::NEWEST)? {
+            match op.tree.long_value(engine, op.key, reference, view)? {
                 Some(value) if value == expected => {
                     let bytes: &'a [u8] = self.keep(reference.to_bytes());
                     return Ok(Op { change: Change::Expect(Some(bytes)), is_reference: true, ..*op });

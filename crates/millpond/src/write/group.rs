@@ -114,6 +114,9 @@ pub(crate) fn write_group<'a>(
             Err(Obstacle::Redo(bytes)) => next.redo_len = bytes,
             Err(Obstacle::TooLarge) => return Ok(GroupOutcome::TooLarge),
             Err(Obstacle::Replaces(tree, reference)) => return Ok(GroupOutcome::Replaces(tree, reference)),
+            Err(Obstacle::Locked(space, key, stamp)) if extent == Extent::Batch => {
+                return Ok(GroupOutcome::Locked(space, key, stamp));
+            }
             Err(Obstacle::Locked(space, key, stamp)) => {
                 restarts.begin_wait();
                 slot.wait_for_row(space, key, stamp, Mode::Exclusive, &engine.waits)?;

@@ -8,8 +8,9 @@
 //!          rows before it reads them ([`Large`](crate::write::parts::Large)).
 //! WRITE-2  A writer changes nothing before it has checked every precondition of the group and every leaf has room. So
 //!          a group that fails has changed nothing. The changes of earlier parts are undone.
-//! WRITE-4  A transaction that has read at a snapshot, and is to find conflicts, changes no row that another transaction
-//!          has changed since: the first one wins. The writer looks at the row's stamp while it has the leaf latched.
+//! WRITE-4  A transaction that has read at a snapshot, and is to find conflicts, changes no row that another
+//!          transaction has changed since: the first one wins. The writer looks at the row's stamp while it has the
+//!          leaf latched.
 //! WRITE-3  All leaves of a group are latched until the group has its place in the log. Rows of a batch in parts are in
 //!          flight until its commit has its place in the log. So readers see all of a batch or nothing.
 
@@ -29,15 +30,18 @@ pub(crate) mod undo;
 use std::borrow::Cow;
 
 use crate::base::error::Error;
-use crate::base::ids::Lsn;
+use crate::base::ids::{Lsn, SpaceId};
 use crate::engine::Engine;
 use crate::engine::durable::wait_durable;
+use crate::engine::tree_state::Role;
 use crate::options::durability::Durability;
+use crate::txn::lock_table::Mode;
+use crate::txn::slot::Slot;
 use crate::undo::purge::end_and_purge;
 use crate::write::chunks::{Bytes, LongValues, ensure_chunk_trees, sort};
 use crate::write::group::{enter_all, write_group};
 use crate::write::op::Op;
-use crate::write::outcome::{Done, Extent, GroupOutcome, Size};
+use crate::write::outcome::{Applied, Done, Extent, GroupOutcome, Size};
 use crate::write::parts::write_all;
 use crate::write::sizes::check_sizes;
 
@@ -51,43 +55,81 @@ pub(crate) fn write(engine: &Engine, ops: &mut [Op<'_>], durability: Durability)
     Ok(done)
 }
 
-/// Writes `ops` without the wait for the log.
+/// Writes `ops` without the wait for the log. May wait as [`write`], but not on `log_flush`; callers have entered no
+/// gates.
 pub(crate) fn apply(engine: &Engine, ops: &mut [Op<'_>]) -> Result<Done, Error> {
-    apply_sized(engine, ops, Size::Any)?.ok_or_else(|| Error::Bug("a batch of any size is too large".into()))
-}
-
-/// Writes `ops` without the wait for the log; `None`: nothing was done, because `ops` do not fit the `size`.
-pub(crate) fn apply_sized(engine: &Engine, ops: &mut [Op<'_>], size: Size) -> Result<Option<Done>, Error> {
     if ops.is_empty() {
         engine.check_open()?;
-        return Ok(Some(Done { end: Lsn::ZERO, was_there: false, ops: 0 }));
+        return Ok(Done { end: Lsn::ZERO, was_there: false, ops: 0 });
     }
+    apply_with(engine, |slot| try_apply(engine, ops, Size::Any, slot))?
+        .ok_or_else(|| Error::Bug("a batch of any size is too large".into()))
+}
+
+/// Runs `attempt` until it writes its batch, which is a transaction; `None`: the batch does not fit one group. Between
+/// two attempts waits for a row that another transaction has locked, with no gate entered (LOCK-5).
+pub(crate) fn apply_with(
+    engine: &Engine,
+    mut attempt: impl FnMut(&mut Slot<'_>) -> Result<Applied, Error>,
+) -> Result<Option<Done>, Error> {
+    let mut slot = engine.txns.begin(&engine.core.store)?;
+    loop {
+        match attempt(&mut slot)? {
+            Applied::Done(done) => {
+                end_and_purge(engine, slot);
+                return Ok(Some(done));
+            }
+            Applied::TooLarge => return Ok(None),
+            Applied::Locked(space, key, stamp) => {
+                slot.wait_for_row(space, &key, stamp, Mode::Exclusive, &engine.waits)?;
+            }
+            Applied::InParts(spaces) => spaces.into_iter().try_for_each(|space| slot.intend(space, &engine.waits))?,
+        }
+    }
+}
+
+/// Tries to write `ops`, without the wait for the log. Waits for no row, unless the batch is written in parts.
+pub(crate) fn try_apply(
+    engine: &Engine,
+    ops: &mut [Op<'_>],
+    size: Size,
+    slot: &mut Slot<'_>,
+) -> Result<Applied, Error> {
     sort(ops);
     let ops = &*ops;
     ops.iter().try_for_each(|op| check_sizes(engine, op))?;
     let has_long_values = ensure_chunk_trees(engine, ops)?;
     let trees = ops.chunk_by(|one, next| one.tree.space == next.tree.space).map(|of_tree| of_tree[0].tree);
     let _gates = enter_all(engine, trees)?;
-    let mut slot = engine.txns.begin(&engine.core.store)?;
     let (bytes, mut ops) = (Bytes::new(), Cow::Borrowed(ops));
     let mut long_values = LongValues::new(&bytes, engine.core.store.page_size());
     if has_long_values {
-        long_values.expand(engine, &mut ops, &mut slot)?;
+        long_values.expand(engine, &mut ops, slot)?;
     }
-    let done = loop {
-        match write_group(engine, &ops, Extent::Batch, &long_values, &mut slot)? {
-            GroupOutcome::Written(done) => break done,
-            GroupOutcome::TooLarge if size == Size::OneGroup => return Ok(None),
+    loop {
+        match write_group(engine, &ops, Extent::Batch, &long_values, slot)? {
+            GroupOutcome::Written(done) => return Ok(Applied::Done(done)),
+            GroupOutcome::Locked(space, key, stamp) => return Ok(Applied::Locked(space, key.to_vec(), stamp)),
+            GroupOutcome::TooLarge if size == Size::OneGroup => return Ok(Applied::TooLarge),
+            GroupOutcome::TooLarge if !slot.has_intents() => return Ok(Applied::InParts(intents(&ops))),
             GroupOutcome::TooLarge => {
                 slot.begin_parts(&engine.core)?;
-                break write_all(engine, ops.into_owned(), &mut long_values, &mut slot)?;
+                return write_all(engine, ops.into_owned(), &mut long_values, slot).map(Applied::Done);
             }
             GroupOutcome::Replaces(tree, reference) => {
                 long_values.delete_chunks(tree, reference, ops.to_mut())?;
                 sort(ops.to_mut());
             }
         }
-    };
-    end_and_purge(engine, slot);
-    Ok(Some(done))
+    }
+}
+
+/// The trees and tables on which a batch in parts needs intents, in the order in which it takes them: so batches never
+/// wait for one another and for those that drop trees in a circle.
+fn intents(ops: &[Op<'_>]) -> Vec<SpaceId> {
+    let of_rows = ops.iter().filter(|op| matches!(op.tree.role, Role::Tree | Role::Rows));
+    let mut spaces: Vec<SpaceId> = of_rows.map(|op| op.tree.space).collect();
+    spaces.sort_unstable();
+    spaces.dedup();
+    spaces
 }

@@ -21,6 +21,17 @@ pub(crate) struct Done {
     pub(super) ops: usize,
 }
 
+/// The end of an attempt to write a batch.
+pub(crate) enum Applied {
+    Done(Done),
+    /// Nothing was done, because the batch is too large for one group.
+    TooLarge,
+    /// Nothing was done: another transaction has locked this row, which has this stamp.
+    Locked(SpaceId, Vec<u8>, Option<Stamp>),
+    /// Nothing was done: the batch is to be written in parts, and needs intents on these trees and tables first.
+    InParts(Vec<SpaceId>),
+}
+
 /// The size that a batch may have.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Size {
@@ -69,6 +80,9 @@ pub(crate) enum GroupOutcome<'a> {
     Written(Done),
     /// The ops are too much for one group.
     TooLarge,
+    /// Another transaction has locked this row, which has this stamp. Only a batch of one group gets this: others wait
+    /// where they are.
+    Locked(SpaceId, &'a [u8], Option<Stamp>),
     /// A row of this tree has a long value, whose chunks are to be deleted with it.
     Replaces(&'a Arc<TreeState>, Reference),
 }

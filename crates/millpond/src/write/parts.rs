@@ -1,7 +1,8 @@
 //! Batches of several groups: a batch that is too large for one group of the log is written in parts.
 //!
-//! [`write_all`] writes the groups and commits them together. [`Large`] is such a batch that first locks and reads
-//! the rows it depends on. The rows stay locked until the commit ([`crate::txn`]); a batch that fails is rolled back.
+//! [`write_all`] writes the groups and commits them together; [`write_ops`] leaves the commit to a later call.
+//! [`Large`] is such a batch that first locks and reads the rows it depends on. The rows stay locked until the commit
+//! ([`crate::txn`]); a batch that fails is rolled back.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -14,13 +15,14 @@ use crate::btree::scan::{Seen, row};
 use crate::engine::Engine;
 use crate::engine::tree_state::TreeState;
 use crate::txn::lock_table::Mode;
+use crate::txn::locks::Hold;
 use crate::txn::slot::Slot;
 use crate::txn::view::View;
 use crate::undo::purge::end_and_purge;
 use crate::write::chunks::{Bytes, LongValues, sort};
 use crate::write::group::{Gates, enter_all, write_group};
 use crate::write::op::Op;
-use crate::write::outcome::{Done, Extent, GroupOutcome};
+use crate::write::outcome::{Done, Extent, GroupOutcome, Size};
 use crate::write::plan::check_first;
 use crate::write::sizes::{check_sizes, probable_redo};
 
@@ -36,10 +38,10 @@ pub(crate) struct Large<'e> {
 }
 
 impl<'e> Large<'e> {
-    /// Begins a batch that changes these trees, each listed once. The spaces for chunks of long values exist already.
-    pub(super) fn begin(engine: &'e Engine, trees: &'e [Arc<TreeState>]) -> Result<Self, Error> {
+    /// Begins a batch that changes these trees, each listed once. It has intents already, and the spaces for chunks of
+    /// long values exist.
+    pub(super) fn begin(engine: &'e Engine, mut slot: Slot<'e>, trees: &'e [Arc<TreeState>]) -> Result<Self, Error> {
         let gates = enter_all(engine, trees.iter())?;
-        let mut slot = engine.txns.begin(&engine.core.store)?;
         slot.begin_parts(&engine.core)?;
         Ok(Large { engine, _gates: gates, slot })
     }
@@ -47,7 +49,8 @@ impl<'e> Large<'e> {
     /// Locks the row `key`, whether it exists or not, and returns its value. Callers lock rows in their order
     /// (WRITE-1). May wait on `row_lock`, `page_read` and `free_frame`.
     pub(super) fn lock_row(&mut self, tree: &Arc<TreeState>, key: &[u8]) -> Result<Option<Vec<u8>>, Error> {
-        lock_row(self.engine, &mut self.slot, tree, key, Mode::Exclusive)
+        let locked = lock_row(self.engine, &mut self.slot, tree, key, Mode::Exclusive, true)?;
+        Ok(locked.and_then(|locked| locked.value))
     }
 
     /// Writes and commits `ops`, without a wait for the log.
@@ -67,18 +70,29 @@ impl<'e> Large<'e> {
     }
 }
 
-/// Locks the row `key`, whether it exists or not, for the transaction of `slot`, and returns its newest value. The
-/// caller holds the tree's gate. May wait on `row_lock`, `page_read` and `free_frame`.
+/// A row that was locked.
+pub(crate) struct LockedRow {
+    /// Its newest value; `None`: there is no row.
+    pub(crate) value: Option<Vec<u8>>,
+    /// How the transaction had it locked before, in the table of locks.
+    pub(crate) before: Option<Mode>,
+}
+
+/// Locks the row `key`, whether it exists or not, for the transaction of `slot`, and reads it. Where another
+/// transaction has the lock, waits on `row_lock`; if it is not to wait, `None`. The caller holds the tree's gate. May
+/// also wait on `page_read` and `free_frame`.
 pub(crate) fn lock_row(
     engine: &Engine,
     slot: &mut Slot<'_>,
     tree: &Arc<TreeState>,
     key: &[u8],
     mode: Mode,
-) -> Result<Option<Vec<u8>>, Error> {
+    waits: bool,
+) -> Result<Option<LockedRow>, Error> {
     let (locks, txn) = (&engine.txns.locks, slot.txn());
     let view = View { at: None, own: Some(txn) };
     let mut restarts = Restarts::new(&engine.core.pool);
+    let mut first_hold = None;
     loop {
         let page = match leaf_read(&engine.core, &tree.root, Target::Key(key)) {
             Ok(page) => page,
@@ -90,24 +104,34 @@ pub(crate) fn lock_row(
         let found = page.view().search(key).ok();
         let stamp = found.and_then(|index| Row::decode(page.view().value(index))?.stamp);
         // A writer of the row checks for its lock while it has the leaf latched.
-        let holds = || planted!("row_read_unlocked") || locks.hold(tree.space, key, txn, mode);
-        if locks.is_locked(tree.space, key, stamp, txn, mode) || !holds() {
+        let hold = match locks.is_locked(tree.space, key, stamp, txn, mode) {
+            true => Hold::OfAnother,
+            false if planted!("row_read_unlocked") => Hold::Held(None),
+            false => locks.hold(tree.space, key, txn, mode),
+        };
+        let Hold::Held(before) = hold else {
             drop(page);
+            if !waits {
+                return Ok(None);
+            }
             restarts.begin_wait();
             slot.wait_for_row(tree.space, key, stamp, mode, &engine.waits)?;
             continue;
-        }
+        };
+        // A wait, and an earlier turn of this loop, may have taken the lock already.
+        let before = *first_hold.get_or_insert(before);
         check_first(engine, txn, slot.first_wins().map(|live| &**live), (tree, key), stamp)?;
-        let Some(index) = found else { return Ok(None) };
+        let locked = |value| Ok(Some(LockedRow { value, before }));
+        let Some(index) = found else { return locked(None) };
         let (here, place) = match row(page.view(), index, |_| false)? {
-            Seen::Row(payload) => return Ok(Some(payload.to_vec())),
-            Seen::Gone => return Ok(None),
+            Seen::Row(payload) => return locked(Some(payload.to_vec())),
+            Seen::Gone => return locked(None),
             Seen::Elsewhere(here, place) => (here.to_vec(), place),
         };
         drop(page);
         restarts.begin_wait();
-        if let Some(payload) = tree.find_elsewhere(engine, (key, &here), place, view)? {
-            return Ok(payload);
+        if let Some(value) = tree.find_elsewhere(engine, (key, &here), place, view)? {
+            return locked(value);
         }
     }
 }
@@ -125,7 +149,7 @@ pub(super) fn write_all<'a>(
 }
 
 /// Writes `ops` in groups, each as many ops as fit one group and belong to one leaf.
-pub(super) fn write_in_parts<'a>(
+fn write_in_parts<'a>(
     engine: &Engine,
     mut ops: Vec<Op<'a>>,
     long_values: &mut LongValues<'a>,
@@ -147,6 +171,7 @@ pub(super) fn write_in_parts<'a>(
                 long_values.delete_chunks(tree, reference, &mut ops)?;
                 sort(&mut ops[written..]);
             }
+            GroupOutcome::Locked(..) => return Err(Error::Bug("a part of a batch waits for its rows itself".into())),
             GroupOutcome::TooLarge if bytes > 0 => bytes /= 2,
             GroupOutcome::TooLarge => {
                 let message = format!("one row of {} does not fit one group of the log", part[0].tree);
@@ -155,6 +180,40 @@ pub(super) fn write_in_parts<'a>(
         }
     }
     Ok(Done { end: Lsn::ZERO, was_there: was_there.unwrap_or(false), ops: written })
+}
+
+/// Writes `ops` as changes of the transaction of `slot`. If it fails, some of them may be written, unless they are to
+/// be written in one group. `None`: they do not fit one group.
+pub(super) fn write_ops(
+    engine: &Engine,
+    ops: &mut [Op<'_>],
+    size: Size,
+    slot: &mut Slot<'_>,
+) -> Result<Option<Done>, Error> {
+    sort(ops);
+    let ops = &*ops;
+    ops.iter().try_for_each(|op| check_sizes(engine, op))?;
+    let trees = ops.chunk_by(|one, next| one.tree.space == next.tree.space).map(|of_tree| of_tree[0].tree);
+    let _gates = enter_all(engine, trees)?;
+    let (bytes, mut ops) = (Bytes::new(), Cow::Borrowed(ops));
+    let mut long_values = LongValues::new(&bytes, engine.core.store.page_size());
+    if ops.iter().any(|op| op.value_len() > engine.limits.value) {
+        long_values.expand(engine, &mut ops, slot)?;
+    }
+    loop {
+        match write_group(engine, &ops, Extent::Statement, &long_values, slot)? {
+            GroupOutcome::Written(done) => return Ok(Some(done)),
+            GroupOutcome::TooLarge if size == Size::OneGroup => return Ok(None),
+            GroupOutcome::Locked(..) => return Err(Error::Bug("a statement waits for its rows itself".into())),
+            GroupOutcome::TooLarge => {
+                return write_in_parts(engine, ops.into_owned(), &mut long_values, slot).map(Some);
+            }
+            GroupOutcome::Replaces(tree, reference) => {
+                long_values.delete_chunks(tree, reference, ops.to_mut())?;
+                sort(ops.to_mut());
+            }
+        }
+    }
 }
 
 /// Most redo that a part of a batch probably takes, in pages: its changes are in one leaf.

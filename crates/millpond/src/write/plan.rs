@@ -23,6 +23,7 @@ use crate::engine::tree_state::TreeState;
 use crate::mtr::RECORD_HEADER;
 use crate::pool::pin::PageWrite;
 use crate::txn::lock_table::Mode;
+use crate::txn::locks::Hold;
 use crate::txn::record::Undo;
 use crate::txn::snapshots::Live;
 use crate::txn::versions::{Seen, Shortcut, head_with};
@@ -237,7 +238,8 @@ pub(super) fn plan<'a>(
                 // No other transaction may change a row that the batch has looked at, before all of it is written: the
                 // row gets a stamp; without a row, its key is locked.
                 let Some(value) = same.unwrap_or_else(|| expected(ops)) else {
-                    if !locks.hold(first.tree.space, first.key, context.txn, Mode::Exclusive) {
+                    let hold = locks.hold(first.tree.space, first.key, context.txn, Mode::Exclusive);
+                    if hold == Hold::OfAnother {
                         planned.stopped = Some(RowObstacle::Locked(first.tree.space, first.key, stamp));
                         break;
                     }
@@ -262,9 +264,9 @@ pub(super) fn plan<'a>(
     Ok(planned)
 }
 
-/// WRITE-4: fails if another transaction has changed the row of `key`, whose stamp this is, since the snapshot of `txn`.
-/// A row without a stamp was changed before all live snapshots: so the snapshot must be live after the look at the row.
-/// Callers have its leaf latched.
+/// WRITE-4: fails if another transaction has changed the row of `key`, whose stamp this is, since the snapshot of
+/// `txn`. A row without a stamp was changed before all live snapshots: so the snapshot must be live after the look at
+/// the row. Callers have its leaf latched.
 pub(super) fn check_first(
     engine: &Engine,
     txn: TxnId,

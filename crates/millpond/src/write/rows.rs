@@ -22,10 +22,9 @@ use crate::write::chunks::ensure_chunk_trees;
 use crate::write::entry_changes::EntryChanges;
 use crate::write::op::{Change, Op};
 use crate::write::outcome::{Done, Size};
-use crate::write::parts::{Large, lock_row};
+use crate::write::parts::{Large, lock_row, write_ops};
 use crate::write::sizes::{is_large, probable_redo};
-use crate::write::statement::write_ops;
-use crate::write::{apply, apply_sized};
+use crate::write::{apply_with, intents, try_apply};
 
 /// Old rows; `None` if there was none, and for rows that need not be read.
 type OldRows = Vec<Option<Vec<u8>>>;
@@ -115,55 +114,64 @@ impl<'a> Wanted<'a> {
     }
 
     /// Writes a batch of whose rows none must be read.
-    fn insert(&self, engine: &Engine) -> Result<Done, Error> {
-        let indexes = self.enter(engine);
-        let entries = self.entries(&indexes, &vec![None; self.rows.len()])?;
-        let mut ops: Vec<Op<'_>> = self.asked().chain(entries.ops()).collect();
-        apply(engine, &mut ops)
+    fn insert(&self, engine: &Engine) -> Result<Option<Done>, Error> {
+        apply_with(engine, |slot| {
+            let indexes = self.enter(engine);
+            let entries = self.entries(&indexes, &vec![None; self.rows.len()])?;
+            let mut ops: Vec<Op<'_>> = self.asked().chain(entries.ops()).collect();
+            try_apply(engine, &mut ops, Size::Any, slot)
+        })
     }
 
     /// Reads rows, and expects them to be the same when it writes; starts over if they are not. `None`: the batch is
     /// too much for one group.
     fn expect_and_write(&self, engine: &Engine) -> Result<Option<Done>, Error> {
         let mut before: Option<OldRows> = None;
-        loop {
-            let read = |row: &RowChanges<'_>| match self.must_read(row) {
-                true => self.rows_of(row).get(engine, row.key, View::NEWEST),
-                false => Ok(None),
-            };
-            let old_rows: OldRows = self.rows.iter().map(read).collect::<Result<_, _>>()?;
-            let indexes = self.enter(engine);
-            let entries = self.entries(&indexes, &old_rows)?;
-            let mut ops = self.of_trees.clone();
-            for (row, old) in self.rows.iter().zip(&old_rows) {
-                let changes = self.ops_of(row);
-                if self.must_read(row) {
-                    ops.push(Op { change: Change::Expect(old.as_deref()), ..changes[0] });
+        apply_with(engine, |slot| {
+            loop {
+                let read = |row: &RowChanges<'_>| match self.must_read(row) {
+                    true => self.rows_of(row).get(engine, row.key, View::NEWEST),
+                    false => Ok(None),
+                };
+                let old_rows: OldRows = self.rows.iter().map(read).collect::<Result<_, _>>()?;
+                let indexes = self.enter(engine);
+                let entries = self.entries(&indexes, &old_rows)?;
+                let mut ops = self.of_trees.clone();
+                for (row, old) in self.rows.iter().zip(&old_rows) {
+                    let changes = self.ops_of(row);
+                    if self.must_read(row) {
+                        ops.push(Op { change: Change::Expect(old.as_deref()), ..changes[0] });
+                    }
+                    ops.extend_from_slice(changes);
                 }
-                ops.extend_from_slice(changes);
-            }
-            ops.extend(entries.ops());
-            match apply_sized(engine, &mut ops, Size::OneGroup) {
-                // Reads the rows again. If they are as before, the conflict is with an expectation of the batch itself.
-                Err(Error::Conflict(_)) if !self.has_expectations || before.as_ref() != Some(&old_rows) => {
-                    drop(ops);
-                    before = Some(old_rows);
+                ops.extend(entries.ops());
+                match try_apply(engine, &mut ops, Size::OneGroup, slot) {
+                    // Reads the rows again. If they are as before, the conflict is with an expectation of the batch
+                    // itself.
+                    Err(Error::Conflict(_)) if !self.has_expectations || before.as_ref() != Some(&old_rows) => {
+                        drop(ops);
+                        before = Some(old_rows);
+                    }
+                    done => return done,
                 }
-                done => return done,
             }
-        }
+        })
     }
 
     /// Locks all rows before it reads them. A large batch that started over whenever another writer was faster might
     /// never end.
     fn lock_and_write(&self, engine: &Engine) -> Result<Done, Error> {
+        let mut slot = engine.txns.begin(&engine.core.store)?;
+        intents(&self.asked().collect::<Vec<_>>())
+            .into_iter()
+            .try_for_each(|space| slot.intend(space, &engine.waits))?;
         let indexes = self.enter(engine);
         let of_table = |(table, indexes): (&&TableState, &ReadGuard<'_, Indexes>)| table.trees_with(indexes);
         let mut trees: Vec<Arc<TreeState>> = self.tables.iter().zip(&indexes).flat_map(of_table).collect();
         trees.extend(self.of_trees.iter().map(|op| Arc::clone(op.tree)));
         trees.sort_unstable_by_key(|tree| tree.space);
         trees.dedup_by_key(|tree| tree.space);
-        let mut large = Large::begin(engine, &trees)?;
+        let mut large = Large::begin(engine, slot, &trees)?;
         // In their order (WRITE-1), also rows that need not be read.
         let lock = |row: &RowChanges<'_>| {
             let old = large.lock_row(self.rows_of(row), row.key)?;
@@ -181,20 +189,118 @@ pub(super) fn write_rows_of(engine: &Engine, batch: &WriteBatch, slot: &mut Slot
     // Before anything is held.
     ensure_chunk_trees(engine, &wanted.of_trees)?;
     ensure_chunk_trees(engine, &wanted.row_ops)?;
+    intents(&wanted.asked().collect::<Vec<_>>()).into_iter().try_for_each(|space| slot.intend(space, &engine.waits))?;
     let indexes = wanted.enter(engine);
-    // In their order; rows that need not be read are locked when they are written.
-    let lock = |row: &RowChanges<'_>| match wanted.must_read(row) {
-        true => {
-            let rows = wanted.rows_of(row);
-            let _gate = rows.enter(&engine.waits)?;
-            lock_row(engine, slot, rows, row.key, Mode::Exclusive)
+    if wanted.has_expectations || !wanted.rows.iter().any(|row| wanted.must_read(row)) {
+        return wanted.lock_and_write_in(engine, &indexes, slot);
+    }
+    // Mostly no other transaction is in the way: then the stamps are all the locks that are needed.
+    let view = View { at: None, own: Some(slot.txn()) };
+    match wanted.expect_and_write_in(engine, &indexes, view, slot) {
+        Ok(Some(done)) => Ok(done),
+        Err(error) if !is_unexpected(&error) => Err(error),
+        Ok(None) | Err(_) => wanted.lock_and_write_in(engine, &indexes, slot),
+    }
+}
+
+fn is_unexpected(error: &Error) -> bool {
+    matches!(error, Error::Conflict(row) if row.is_unexpected())
+}
+
+/// Makes the change that `decide` returns for the row `key` of `table`, as a change of the transaction of `slot`. True:
+/// the row existed.
+pub(super) fn modify_row_of(
+    engine: &Engine,
+    table: &Arc<TableState>,
+    key: &[u8],
+    decide: &mut dyn FnMut(Option<&[u8]>) -> Option<Change<Vec<u8>>>,
+    slot: &mut Slot<'_>,
+) -> Result<bool, Error> {
+    slot.intend(table.rows.space, &engine.waits)?;
+    let view = View { at: None, own: Some(slot.txn()) };
+    for locks in [false, true] {
+        let old = match locks {
+            false => table.rows.get(engine, key, view)?,
+            true => {
+                let _gate = table.rows.enter(&engine.waits)?;
+                lock_row(engine, slot, &table.rows, key, Mode::Exclusive, true)?.and_then(|locked| locked.value)
+            }
+        };
+        let Some(change) = decide(old.as_deref()) else { return Ok(old.is_some()) };
+        let change = match &change {
+            Change::Put(value) => Change::Put(value.as_slice()),
+            _ => Change::Delete,
+        };
+        let op = Op::new(&table.rows, key, change);
+        ensure_chunk_trees(engine, &[op])?;
+        let indexes = table.enter(&engine.waits);
+        let mut entries = EntryChanges::default();
+        entries.add(table, &indexes, key, old.as_deref(), change.value())?;
+        let expect = Op { change: Change::Expect(old.as_deref()), ..op };
+        let mut ops: Vec<Op<'_>> = [expect, op].into_iter().chain(entries.ops()).collect();
+        match write_ops(engine, &mut ops, Size::Any, slot) {
+            Err(error) if is_unexpected(&error) && !locks => {}
+            done => return done.map(|_| old.is_some()),
         }
-        false => Ok(None),
-    };
-    let old_rows: OldRows = wanted.rows.iter().map(lock).collect::<Result<_, Error>>()?;
-    let entries = wanted.entries(&indexes, &old_rows)?;
-    let mut ops: Vec<Op<'_>> = wanted.asked().chain(entries.ops()).collect();
-    write_ops(engine, &mut ops, slot)
+    }
+    Err(Error::Bug("a locked row was changed by another transaction".into()))
+}
+
+impl Wanted<'_> {
+    /// Reads rows, and expects them to be the same when it writes. `None`: it is too much for one group.
+    fn expect_and_write_in(
+        &self,
+        engine: &Engine,
+        indexes: &[ReadGuard<'_, Indexes>],
+        view: View,
+        slot: &mut Slot<'_>,
+    ) -> Result<Option<Done>, Error> {
+        let read = |row: &RowChanges<'_>| match self.must_read(row) {
+            true => self.rows_of(row).get(engine, row.key, view),
+            false => Ok(None),
+        };
+        let old_rows: OldRows = self.rows.iter().map(read).collect::<Result<_, _>>()?;
+        let entries = self.entries(indexes, &old_rows)?;
+        let mut ops = self.expecting(&old_rows);
+        ops.extend(entries.ops());
+        write_ops(engine, &mut ops, Size::OneGroup, slot)
+    }
+
+    /// Locks rows before it reads them.
+    fn lock_and_write_in(
+        &self,
+        engine: &Engine,
+        indexes: &[ReadGuard<'_, Indexes>],
+        slot: &mut Slot<'_>,
+    ) -> Result<Done, Error> {
+        // In their order; rows that need not be read are locked when they are written.
+        let lock = |row: &RowChanges<'_>| match self.must_read(row) {
+            true => {
+                let rows = self.rows_of(row);
+                let _gate = rows.enter(&engine.waits)?;
+                Ok(lock_row(engine, slot, rows, row.key, Mode::Exclusive, true)?.and_then(|locked| locked.value))
+            }
+            false => Ok(None),
+        };
+        let old_rows: OldRows = self.rows.iter().map(lock).collect::<Result<_, Error>>()?;
+        let entries = self.entries(indexes, &old_rows)?;
+        let mut ops: Vec<Op<'_>> = self.asked().chain(entries.ops()).collect();
+        let done = write_ops(engine, &mut ops, Size::Any, slot)?;
+        done.ok_or_else(|| Error::Bug("a statement of any size is too large".into()))
+    }
+
+    /// All changes of rows and trees, after the expectation that the rows that were read are still the same.
+    fn expecting<'o>(&'o self, old_rows: &'o OldRows) -> Vec<Op<'o>> {
+        let mut ops: Vec<Op<'o>> = self.of_trees.clone();
+        for (row, old) in self.rows.iter().zip(old_rows) {
+            let changes = self.ops_of(row);
+            if self.must_read(row) {
+                ops.push(Op { change: Change::Expect(old.as_deref()), ..changes[0] });
+            }
+            ops.extend_from_slice(changes);
+        }
+        ops
+    }
 }
 
 /// Writes a batch that changes rows of tables, and waits for the log as `durability` demands.
@@ -206,7 +312,7 @@ pub(crate) fn write_rows(engine: &Engine, batch: &WriteBatch, durability: Durabi
     ensure_chunk_trees(engine, &wanted.of_trees)?;
     ensure_chunk_trees(engine, &wanted.row_ops)?;
     let done = if !wanted.rows.iter().any(|row| wanted.must_read(row)) {
-        wanted.insert(engine)?
+        wanted.insert(engine)?.ok_or_else(|| Error::Bug("a batch of any size is too large".into()))?
     } else {
         let is_large = is_large(engine, probable_redo(&wanted.of_trees) + probable_redo(&wanted.row_ops));
         let written = if is_large { None } else { wanted.expect_and_write(engine)? };

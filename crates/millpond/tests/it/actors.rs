@@ -65,7 +65,7 @@ impl Actor {
     /// Begins a transaction.
     pub(crate) fn begin(db: &Db, table: &Table, (_, isolation, on_conflict): (&str, Isolation, OnConflict)) -> Actor {
         let options = TxnOptions::new().isolation(isolation).on_conflict(on_conflict);
-        let txn = db.begin(options.lock_wait_timeout(Duration::from_secs(3600))).expect("begun");
+        let txn = db.begin(options.lock_timeout(Duration::from_secs(3600))).expect("begun");
         let shared = Arc::new(Mutex::new(Shared { step: None, outcome: None, ends: false }));
         let (table, of_thread) = (table.clone(), Arc::clone(&shared));
         let thread = spawn("actor", move || act(txn, &table, &of_thread)).expect("a thread");

@@ -15,10 +15,10 @@ use crate::crash_matrix::{
 use crate::support::{SMALL, Shape, open};
 
 /// Enough frames for the leaves of two operations, each with a row and three entries that move.
-const SHAPE: Shape = Shape { frames: 232, ..SMALL };
+pub(crate) const SHAPE: Shape = Shape { frames: 232, ..SMALL };
 
 /// Rows that every client finds.
-const ROWS: usize = 200;
+pub(crate) const ROWS: usize = 200;
 
 fn three_indexes() -> TableDefinition {
     TableDefinition::new()
@@ -28,7 +28,7 @@ fn three_indexes() -> TableDefinition {
 }
 
 /// A row with the key in its unique name, any kind, a text of any length.
-fn row_of(key: &[u8], rng: &mut SmallRng) -> Vec<u8> {
+pub(crate) fn row_of(key: &[u8], rng: &mut SmallRng) -> Vec<u8> {
     let mut row = [key, &[b'0' + rng.random_range(0..3), 0]].concat();
     row.truncate(7);
     row.resize(7, b'.');
@@ -38,7 +38,7 @@ fn row_of(key: &[u8], rng: &mut SmallRng) -> Vec<u8> {
     row
 }
 
-fn make_table() -> (Image, Oracle) {
+pub(crate) fn make_table() -> (Image, Oracle) {
     let disk = SimulatedDisk::new();
     let oracle = Oracle::default();
     let db = open(&disk, SHAPE.options());

@@ -265,7 +265,8 @@ fn each_level_allows_and_forbids_what_the_document_says() {
     }
 }
 
-/// The first updater wins: the other one's statement fails, and its transaction can only be rolled back and tried again.
+/// The first updater wins: the other one's statement fails, and its transaction can only be rolled back and tried
+/// again.
 #[test]
 fn a_conflict_names_the_row_and_leaves_the_transaction_open() {
     let disk = SimulatedDisk::new();

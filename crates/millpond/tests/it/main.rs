@@ -56,6 +56,8 @@ mod status;
 mod support;
 mod tables;
 mod tidy;
+mod transaction_crashes;
+mod transaction_ddl;
 mod transactions;
 mod version_chains;
 mod ways_out;

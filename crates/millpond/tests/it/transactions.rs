@@ -42,7 +42,7 @@ fn table_of(db: &Db, name: &str) -> Table {
 }
 
 #[test]
-fn others_see_nothing_before_the_commit_and_all_of_it_afterwards() {
+fn others_see_nothing_before_the_commit_and_all_afterwards() {
     let disk = SimulatedDisk::new();
     run(1, || {
         let db = open(&disk, small_options());
@@ -388,7 +388,7 @@ fn shared_locks_are_held_together() {
             one.get_for_share(tree, key).expect("locked");
             two.get_for_share(tree, key).expect("locked");
         }
-        let none = TxnOptions::new().lock_wait_timeout(Duration::ZERO);
+        let none = TxnOptions::new().lock_timeout(Duration::ZERO);
         let mut hasty = db.begin(none).expect("begun");
         for key in ["a", "absent"] {
             assert!(matches!(hasty.put(tree, key, "x"), Err(Error::LockTimeout(_))));
@@ -401,7 +401,7 @@ fn shared_locks_are_held_together() {
             spawn("writer", move || tree.put("a", "2")).expect("a thread")
         };
         sleep_ns(10 * MS);
-        let mut behind = db.begin(TxnOptions::new().lock_wait_timeout(Duration::ZERO)).expect("begun");
+        let mut behind = db.begin(TxnOptions::new().lock_timeout(Duration::ZERO)).expect("begun");
         assert!(matches!(behind.get_for_share(tree, "a"), Err(Error::LockTimeout(_))), "the writer came first");
         one.get_for_share(tree, "a").expect("it has the lock already");
         one.commit().expect("committed");
@@ -414,8 +414,8 @@ fn shared_locks_are_held_together() {
     });
 }
 
-/// Circles of 2, 3 and 5 transactions, through rows, absent keys and entries of a unique index: one gives way, which has
-/// changed least, and all others get what they want.
+/// Circles of 2, 3 and 5 transactions, through rows, absent keys and entries of a unique index: one gives way, which
+/// has changed least, and all others get what they want.
 #[test]
 fn a_circle_of_waiters_ends_with_one_that_gives_way() {
     for (parties, what) in [(2, 0), (3, 0), (5, 0), (2, 1), (3, 1), (2, 2), (5, 2)] {
@@ -491,7 +491,7 @@ fn a_waiter_that_gives_up_leaves_nothing() {
         tree.put("a", "1").expect("written");
         let mut holder = begin(db);
         holder.put(tree, "a", "2").expect("written");
-        let mut late = db.begin(TxnOptions::new().lock_wait_timeout(Duration::from_millis(30))).expect("begun");
+        let mut late = db.begin(TxnOptions::new().lock_timeout(Duration::from_millis(30))).expect("begun");
         late.put(tree, "b", "late").expect("written");
         let began = millpond::simulation::now_ns();
         assert!(matches!(late.put(tree, "a", "3"), Err(Error::LockTimeout(_))));
