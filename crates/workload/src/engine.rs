@@ -182,9 +182,28 @@ pub trait Engine: Instruments {
     fn session(&self, tables: u32) -> Result<Self::Session<'_>, Error>;
 }
 
-/// One thread's access to an engine. Each method is one transaction, with the durability that the engine was opened
-/// with.
+/// One thread's access to an engine. Each statement is one transaction, with the durability that the engine was opened
+/// with, unless it comes between [`begin`](Session::begin) and [`commit`](Session::commit).
 pub trait Session {
+    /// `BEGIN`: the statements that follow are one transaction. After [`Outcome::Conflict`] of one of them, the
+    /// transaction must be rolled back.
+    ///
+    /// # Errors
+    /// [`Error::Engine`]: the engine failed.
+    fn begin(&mut self) -> Result<(), Error>;
+
+    /// `COMMIT`: [`Outcome::Done`], or [`Outcome::Conflict`] if the transaction was rolled back instead.
+    ///
+    /// # Errors
+    /// [`Error::Engine`]: the engine failed.
+    fn commit(&mut self) -> Result<Outcome, Error>;
+
+    /// `ROLLBACK`.
+    ///
+    /// # Errors
+    /// [`Error::Engine`]: the engine failed.
+    fn rollback(&mut self) -> Result<(), Error>;
+
     /// `SELECT c FROM sbtestN WHERE id = ?`.
     ///
     /// # Errors

@@ -14,8 +14,7 @@ use crate::figures::{IntervalFigures, RunFigures, SeenFigures, WaitsOf};
 use crate::probe::{Access, SyncPairs};
 
 /// The note for a run whose transactions run statement by statement.
-pub const STATEMENT_BY_STATEMENT: &str = "transactions: statement by statement, each its own commit \
-     (the engine has none of several statements yet)\n";
+pub const STATEMENT_BY_STATEMENT: &str = "transactions: statement by statement, each its own commit (--skip-trx)\n";
 
 /// The two lines of an interval, each with a line end.
 pub fn interval_lines(figures: &IntervalFigures) -> String {

@@ -57,8 +57,8 @@ impl Cursor {
     /// that are deleted by the time that it has the lock, are passed over.
     ///
     /// # Errors
-    /// Those of [`Transaction::read`]. After [`Error::LockTimeout`] and [`Error::Cancelled`] the next step tries the same
-    /// row again.
+    /// Those of [`Transaction::read`]. After [`Error::LockTimeout`] and [`Error::Cancelled`] the next step tries the
+    /// same row again.
     pub fn next(&mut self, txn: &mut Transaction, mode: ReadMode) -> Result<Option<RowRef<'_>>, Error> {
         loop {
             if !self.fetch_next(txn, mode.sees)? {

@@ -5,8 +5,8 @@ use std::time::Duration;
 use crate::base::ids::SpaceId;
 use crate::txn::lock_table::Mode;
 
-/// The way in which [`Transaction::read`](crate::Transaction::read) and [`Cursor::next`](crate::Cursor::next) read: what
-/// they see, whether they lock, and what they do about locks of others.
+/// The way in which [`Transaction::read`](crate::Transaction::read) and [`Cursor::next`](crate::Cursor::next) read:
+/// what they see, whether they lock, and what they do about locks of others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub struct ReadMode {
@@ -60,8 +60,8 @@ impl ReadMode {
         ReadMode::of(Sees::Locked(Mode::Exclusive))
     }
 
-    /// Fails with [`Error::LockTimeout`](crate::Error::LockTimeout) at once where another transaction has the lock. Like
-    /// the other ways below, without effect on reads that do not lock.
+    /// Fails with [`Error::LockTimeout`](crate::Error::LockTimeout) at once where another transaction has the lock.
+    /// Like the other ways below, without effect on reads that do not lock.
     pub const fn no_wait(self) -> ReadMode {
         self.timeout(Duration::ZERO)
     }

@@ -18,8 +18,8 @@ const PAUSE_NS_MAX: u64 = 20_000_000;
 
 impl Db {
     /// Runs `run` in a transaction, and commits it. If that fails with [`Error::Conflict`], [`Error::Deadlock`] or
-    /// [`Error::SnapshotTooOld`], rolls back, waits for a short random time, and runs it again: side effects of `run` may
-    /// happen more than once.
+    /// [`Error::SnapshotTooOld`], rolls back, waits for a short random time, and runs it again: side effects of `run`
+    /// may happen more than once.
     ///
     /// # Errors
     /// Any other error of `run` or of the commit; after 100 tries the last error.

@@ -62,8 +62,8 @@ impl Transaction {
     }
 
     /// The rows in `range`, ascending; [`rev`](Iterator::rev) makes it descending. The scan sees changes that the
-    /// transaction makes meanwhile: it goes on from the last row that it has returned. When the transaction is over, the
-    /// scan fails with [`Error::TransactionOver`].
+    /// transaction makes meanwhile: it goes on from the last row that it has returned. When the transaction is over,
+    /// the scan fails with [`Error::TransactionOver`].
     ///
     /// # Errors
     /// Those of [`get`](Self::get).
@@ -122,8 +122,8 @@ impl Transaction {
         Ok(reader)
     }
 
-    /// Reads the newest committed value of `key` and locks the row, or the key if there is no row, until the transaction
-    /// ends: no other transaction changes it before. Waits on `row_lock` for a transaction that has it.
+    /// Reads the newest committed value of `key` and locks the row, or the key if there is no row, until the
+    /// transaction ends: no other transaction changes it before. Waits on `row_lock` for a transaction that has it.
     ///
     /// # Errors
     /// Those of [`write`](Self::write).
@@ -205,8 +205,8 @@ impl Transaction {
         Ok((locked, state.space))
     }
 
-    /// Gives up the lock that a read has taken. Nothing happens if the transaction has locked the row otherwise since, or
-    /// has changed it.
+    /// Gives up the lock that a read has taken. Nothing happens if the transaction has locked the row otherwise since,
+    /// or has changed it.
     ///
     /// # Errors
     /// [`Error::TransactionOver`]; [`Error::WrongKind`]: the lock is of another transaction.

@@ -1,5 +1,5 @@
-//! Crash images at every I/O of transactions with savepoints, partial rollbacks and rollbacks: a transaction is there as
-//! a whole or not at all, a committed one is there, and indexes agree with their rows (see `crash_matrix`).
+//! Crash images at every I/O of transactions with savepoints, partial rollbacks and rollbacks: a transaction is there
+//! as a whole or not at all, a committed one is there, and indexes agree with their rows (see `crash_matrix`).
 
 use std::collections::BTreeMap;
 
@@ -81,7 +81,7 @@ fn a_crash_at_any_io_leaves_all_of_a_transaction_or_nothing() {
 /// Two clients change the same rows in opposite orders, and are retried: what a crash leaves has all of the last
 /// transaction that was acknowledged, or of a later one.
 #[test]
-fn a_crash_beside_conflicts_and_deadlocks_leaves_whole_transactions() {
+fn a_crash_beside_conflicts_leaves_whole_transactions() {
     const KEYS: u8 = 5;
     let disk = SimulatedDisk::with_image(BTreeMap::new(), crate::support::SLOW);
     let (acknowledged, _) = run(3, || {

@@ -35,7 +35,7 @@ fn beside<T: Send + 'static>(db: &Db, call: impl FnOnce(&Db) -> T + Send + 'stat
 }
 
 #[test]
-fn a_drop_waits_for_transactions_and_later_statements_find_no_tree() {
+fn a_drop_waits_for_transactions_that_use_the_tree() {
     with_db(1, |db| {
         let (tree, table) = (db.create_tree("t").expect("created"), table_of(db, "u"));
         let (mut txn, mut reader) =
@@ -182,8 +182,8 @@ fn a_circle_through_a_drop_ends_with_one_that_gives_way() {
     });
 }
 
-/// A batch over two tables waits for a row of a transaction; an index of the other table is dropped; the transaction then
-/// writes there. Nothing waits in a circle: the batch waits with no gate entered.
+/// A batch over two tables waits for a row of a transaction; an index of the other table is dropped; the transaction
+/// then writes there. Nothing waits in a circle: the batch waits with no gate entered.
 #[test]
 fn a_batch_that_waits_for_a_row_keeps_no_gate() {
     with_db(1, |db| {

@@ -7,8 +7,8 @@ use std::time::Duration;
 use millpond::metrics::WaitClass;
 use millpond::simulation::{SimulatedDisk, run, sleep_ns, spawn};
 use millpond::{
-    Db, Durability, Error, Field, Isolation, OnConflict, Savepoint, Table, TableDefinition, Transaction, Tree,
-    TxnOptions, WriteBatch,
+    Cursor, Db, Durability, Error, Field, Isolation, Modify, OnConflict, Read, ReadMode, Savepoint, Table,
+    TableDefinition, Transaction, Tree, TxnOptions, WriteBatch,
 };
 use rand::{RngExt, SeedableRng};
 
@@ -102,7 +102,7 @@ fn others_see_nothing_before_the_commit_and_all_afterwards() {
 }
 
 #[test]
-fn a_statement_that_fails_changes_nothing_and_its_transaction_goes_on() {
+fn a_statement_that_fails_changes_nothing() {
     let disk = SimulatedDisk::new();
     run(1, || {
         let db = open(&disk, small_options());
@@ -261,7 +261,7 @@ fn a_transaction_may_be_larger_than_pool_and_log_buffer() {
 }
 
 #[test]
-fn a_scan_sees_what_its_transaction_changes_meanwhile_and_ends_with_it() {
+fn a_scan_sees_what_its_transaction_changes_meanwhile() {
     with_tree(1, |db, tree| {
         (0..90u8).for_each(|key| tree.put([key], [key; 300]).expect("written"));
         let mut txn = begin(db);
@@ -467,7 +467,7 @@ fn a_circle_of_waiters_ends_with_one_that_gives_way() {
 }
 
 #[test]
-fn two_that_share_a_row_and_both_want_to_change_it_are_a_circle() {
+fn two_holders_of_a_shared_lock_that_want_more_are_a_circle() {
     with_tree(1, |db, tree| {
         tree.put("a", "1").expect("written");
         let (mut one, mut two) = (begin(db), begin(db));
@@ -600,4 +600,171 @@ fn retried_transfers_keep_the_sum() {
         let sum: u64 = rows.into_iter().map(|row| u64::from_be_bytes(row.try_into().expect("8 bytes"))).sum();
         assert_eq!(sum, 600);
     });
+}
+
+/// Every way to read, beside a transaction that has changed one row and locked another.
+#[test]
+fn each_way_to_read_meets_locks_of_others_in_its_own_way() {
+    with_tree(1, |db, tree| {
+        for key in ["a", "b", "c"] {
+            tree.put(key, "1").expect("written");
+        }
+        let mut other = begin(db);
+        other.put(tree, "a", "2").expect("written");
+        other.get_for_update(tree, "b").expect("locked");
+        let options = TxnOptions::new().isolation(Isolation::ReadCommitted).lock_timeout(Duration::from_millis(20));
+        let mut txn = db.begin(options).expect("begun");
+        let value = |read: Read| (read.value.map(|value| value[0]), read.ticket.is_some(), read.is_locked_by_other);
+        for key in ["a", "b"] {
+            for mode in [ReadMode::snapshot(), ReadMode::newest().no_wait()] {
+                assert_eq!(value(txn.read(tree, key, mode).expect("read")), (Some(b'1'), false, false));
+            }
+            for lock in [ReadMode::shared(), ReadMode::exclusive()] {
+                assert_eq!(value(txn.read(tree, key, lock.skip_locked()).expect("read")), (None, false, true));
+                let committed = txn.read(tree, key, lock.semi_consistent()).expect("read");
+                assert_eq!(value(committed), (Some(b'1'), false, true));
+                for (mode, ms) in [(lock.no_wait(), 0), (lock, 20), (lock.timeout(Duration::from_millis(70)), 70)] {
+                    let began = millpond::simulation::now_ns();
+                    assert!(matches!(txn.read(tree, key, mode), Err(Error::LockTimeout(_))));
+                    let waited = millpond::simulation::now_ns() - began;
+                    assert!((ms * MS..(ms + 5) * MS).contains(&waited), "{waited}");
+                }
+            }
+        }
+        // A lock that a read has taken goes with its ticket, and no other one does.
+        let shared = txn.read(tree, "c", ReadMode::shared()).expect("read").ticket.expect("taken");
+        assert!(txn.read(tree, "c", ReadMode::shared()).expect("read").ticket.is_none(), "it has it already");
+        let exclusive = txn.read(tree, "c", ReadMode::exclusive()).expect("read").ticket.expect("more than before");
+        let is_free = |lock: ReadMode| {
+            let mut third = db.begin(TxnOptions::new().lock_timeout(Duration::ZERO)).expect("begun");
+            !third.read(tree, "c", lock.skip_locked()).expect("read").is_locked_by_other
+        };
+        assert_eq!((is_free(ReadMode::shared()), is_free(ReadMode::exclusive())), (false, false));
+        txn.unlock(exclusive).expect("given up");
+        assert_eq!((is_free(ReadMode::shared()), is_free(ReadMode::exclusive())), (true, false));
+        txn.unlock(shared).expect("given up");
+        assert_eq!((is_free(ReadMode::shared()), is_free(ReadMode::exclusive())), (true, true));
+        let ticket = txn.read(tree, "c", ReadMode::exclusive()).expect("read").ticket.expect("taken");
+        txn.put(tree, "c", "3").expect("written");
+        txn.unlock(ticket).expect("no effect on the change");
+        assert!(!is_free(ReadMode::shared()));
+        let foreign = other.read(tree, "d", ReadMode::exclusive()).expect("read").ticket.expect("taken");
+        assert!(matches!(txn.unlock(foreign), Err(Error::WrongKind(_))));
+        assert!(matches!(txn.rollback_to(other.savepoint()), Err(Error::WrongKind(_))));
+        other.commit().expect("committed");
+        txn.commit().expect("committed");
+        assert_eq!(tree.get("c").expect("read").as_deref(), Some(&b"3"[..]));
+    });
+}
+
+/// Workers take jobs from a queue, each the first one that no other has locked; every job is done once.
+#[test]
+fn workers_take_different_jobs_with_skip_locked() {
+    const JOBS: u8 = 60;
+    with_tree(4, |db, tree| {
+        (0..JOBS).for_each(|job| tree.put([job], "to do").expect("written"));
+        let done = Arc::new(Mutex::new(Vec::new()));
+        let workers: Vec<_> = (0..4)
+            .map(|_| {
+                let (db, tree, done) = (db.clone(), tree.clone(), Arc::clone(&done));
+                spawn("worker", move || {
+                    loop {
+                        let mut txn = db.begin(TxnOptions::new().isolation(Isolation::ReadCommitted)).expect("begun");
+                        let mut jobs = Cursor::new(&tree, ..);
+                        let mode = ReadMode::exclusive().skip_locked();
+                        let Some((job, _)) = jobs.next(&mut txn, mode).expect("read") else { break };
+                        let job = job[0];
+                        sleep_ns(MS);
+                        txn.delete(&tree, [job]).expect("written");
+                        txn.commit().expect("committed");
+                        done.lock().expect("no panic").push(job);
+                    }
+                })
+                .expect("a thread")
+            })
+            .collect();
+        workers.into_iter().for_each(|worker| worker.join().expect("no panic"));
+        let mut done = done.lock().expect("no panic").clone();
+        done.sort_unstable();
+        assert_eq!(done, (0..JOBS).collect::<Vec<u8>>());
+        assert_eq!(row_lock_waits(db), (0, 0));
+    });
+}
+
+/// A cursor goes on behind its last row in whatever transaction the caller names, though the row is gone meanwhile.
+#[test]
+fn a_cursor_goes_on_in_another_transaction() {
+    with_tree(1, |db, tree| {
+        (0..20u8).for_each(|key| tree.put([key], [key]).expect("written"));
+        let (mut up, mut down) = (Cursor::new(tree, [3]..), Cursor::new(tree, ..[17]).reversed());
+        let (mut one, mut two) = (begin(db), begin(db));
+        let step = |cursor: &mut Cursor, txn: &mut Transaction, mode| {
+            cursor.next(txn, mode).expect("read").map(|(key, value)| (key[0], value[0]))
+        };
+        let modes = [ReadMode::snapshot(), ReadMode::newest(), ReadMode::exclusive(), ReadMode::shared()];
+        for (turn, mode) in (0..4u8).zip(modes) {
+            assert_eq!(step(&mut up, &mut one, mode), Some((3 + turn, 3 + turn)));
+            one.delete(tree, [3 + turn]).expect("written");
+            assert_eq!(step(&mut down, &mut two, mode), Some((16 - turn, 16 - turn)));
+        }
+        one.rollback().expect("undone");
+        tree.put([7], "x").expect("written");
+        assert_eq!(step(&mut up, &mut two, ReadMode::newest()), Some((7, b'x')));
+        assert_eq!(step(&mut up, &mut two, ReadMode::snapshot()), Some((8, 8)));
+        let mut third = begin(db);
+        // The second transaction has row 14.
+        let free = ReadMode::shared().skip_locked();
+        let rest = std::iter::from_fn(|| step(&mut up, &mut third, free)).count();
+        assert_eq!((rest, step(&mut up, &mut third, free)), (10, None));
+        let hasty = ReadMode::exclusive().no_wait();
+        for _ in 0..2 {
+            let mut fourth = begin(db);
+            let error = down.next(&mut fourth, hasty).map(drop).expect_err("locked by the third");
+            assert!(matches!(error, Error::LockTimeout(_)), "{error}");
+        }
+        third.commit().expect("committed");
+        assert_eq!(step(&mut down, &mut two, hasty), Some((12, 12)));
+        two.commit().expect("committed");
+    });
+}
+
+/// A change that is computed from the row, beside others: none is lost, and no snapshot is in the way.
+#[test]
+fn rows_that_are_modified_in_place_lose_no_update() {
+    let disk = SimulatedDisk::new();
+    run(6, || {
+        let db = open(&disk, small_options().durability(Durability::None));
+        let table = table_of(&db, "t");
+        table.insert("hot", [0; 6]).expect("written");
+        let threads: Vec<_> = (0..4)
+            .map(|id| {
+                let (db, table) = (db.clone(), table.clone());
+                spawn("adder", move || {
+                    for turn in 0..20 {
+                        let add = |row: Option<&[u8]>| {
+                            let mut row = row.expect("there").to_vec();
+                            row[5] += 1;
+                            Modify::Put(row)
+                        };
+                        if (id + turn) % 3 == 0 {
+                            assert!(table.modify("hot", add).expect("written"));
+                            continue;
+                        }
+                        let mut txn = begin(&db);
+                        assert!(!txn.modify(&table, [id, turn], |_| Modify::Keep).expect("read"));
+                        assert!(txn.modify(&table, "hot", add).expect("written"));
+                        sleep_ns(MS);
+                        txn.commit().expect("committed");
+                    }
+                })
+                .expect("a thread")
+            })
+            .collect();
+        threads.into_iter().for_each(|thread| thread.join().expect("no panic"));
+        assert_eq!(table.get("hot").expect("read").expect("there")[5], 80);
+        drop(table);
+        settle(&db);
+        db.close().expect("closed");
+    });
+    assert_eq!(sound(&disk).deleted_rows, 0);
 }

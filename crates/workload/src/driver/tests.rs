@@ -23,6 +23,9 @@ struct Counting {
     is_empty: bool,
     inserts: AtomicU64,
     calls: AtomicU64,
+    /// Transactions of several statements that have begun and not ended, and those that were committed.
+    open: AtomicU64,
+    commits: AtomicU64,
     /// Bytes outstanding to the device.
     outstanding: u64,
     /// How often the slowest operations were taken.
@@ -126,6 +129,19 @@ impl CountingSession<'_> {
 }
 
 impl Session for CountingSession<'_> {
+    fn begin(&mut self) -> Result<(), Error> {
+        self.0.open.fetch_add(1, Ordering::Relaxed);
+        Ok(())
+    }
+    fn commit(&mut self) -> Result<Outcome, Error> {
+        self.0.open.fetch_sub(1, Ordering::Relaxed);
+        self.0.commits.fetch_add(1, Ordering::Relaxed);
+        Ok(Outcome::Done)
+    }
+    fn rollback(&mut self) -> Result<(), Error> {
+        self.0.open.fetch_sub(1, Ordering::Relaxed);
+        Ok(())
+    }
     fn select_row(&mut self, _: TableNo, _: u64) -> Result<Outcome, Error> {
         self.call()
     }
@@ -467,7 +483,9 @@ fn run_that_is_stopped_in_its_warm_up_has_counted_nothing() {
 fn statements_are_counted_once_whatever_conflicts_they_meet() {
     let engine = Counting { conflict_every: Some(7), ..Counting::default() };
     let finished = run_events(&engine, Workload::WriteOnly, 200, 3);
-    assert_eq!(finished.record.queries, Queries { read: 0, write: 800, other: 0 });
+    assert_eq!(finished.record.queries, Queries { read: 0, write: 800, other: 400 });
+    let of = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+    assert_eq!((of(&engine.commits), of(&engine.open)), (200, 0), "each transaction ends");
     let calls = engine.calls.load(Ordering::Relaxed);
     assert!(finished.record.conflicts >= calls / 7 - 1, "{} of {calls}", finished.record.conflicts);
 }
@@ -486,7 +504,7 @@ fn rest_of_a_packet_is_inserted_when_the_thread_ends() {
 fn pair_whose_row_came_back_is_run_again_and_counted_once() {
     let engine = Counting { exists_every: Some(5), ..Counting::default() };
     let finished = run_events(&engine, Workload::WriteOnly, 200, 3);
-    assert_eq!(finished.record.queries, Queries { read: 0, write: 800, other: 0 });
+    assert_eq!(finished.record.queries, Queries { read: 0, write: 800, other: 400 });
     assert!((49..=51).contains(&finished.record.conflicts), "every fifth of 250: {}", finished.record.conflicts);
 }
 

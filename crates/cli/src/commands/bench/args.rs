@@ -31,9 +31,9 @@ const OLTP_ONLY: [&str; 5] = ["--events", "--create-secondary", "--secondary", "
 Without an action, missing tables are loaded, then the workload runs.
 Scripts for sysbench run with 'millpond bench' in the place of 'sysbench', or with a link of that
 name to this command. Options may have underscores; options for a server are ignored, with a line.
-Transactions of several statements run statement by statement, each its own commit: the engine
-has no others yet. So 'other' counts no BEGIN and COMMIT, only statements that should write and
-found no row, as in sysbench.
+Transactions of several statements are one transaction of the engine each, at repeatable read as
+InnoDB has it; after a deadlock one begins again, and is counted under 'ignored errors'. 'other'
+counts BEGIN and COMMIT, and statements that should write and found no row, as in sysbench.
 Exit code: 0 it ran, 2 it could not, 130 interrupted, 143 terminated (both after the summary so
 far). With --check: 0 calm, 1 not calm, 3 inconclusive (the machine stood still, or no second was
 whole). Beside a run two canaries watch the machine: a write of 4 KiB and its sync every 100 ms,
@@ -227,7 +227,7 @@ pub(crate) struct MixArgs {
     #[arg(long, value_name = "N", default_value = "1", value_parser = values::count::<u32>)]
     delete_inserts: u32,
 
-    /// Ask for no BEGIN and COMMIT; there are none in either case
+    /// Run statements without BEGIN and COMMIT, each as a transaction of its own
     #[arg(long, value_name = "BOOL", default_value = "false", default_missing_value = "true", num_args = 0..=1)]
     #[arg(require_equals = true, action = ArgAction::Set, value_parser = values::switch)]
     skip_trx: bool,
@@ -457,9 +457,9 @@ impl BenchArgs {
         if self.load.time == 0 { values::SECONDS_MAX } else { self.load.time }
     }
 
-    /// Whether the workload asks for transactions of several statements: these run statement by statement.
+    /// Whether the workload has transactions of several statements that are to run statement by statement.
     pub(crate) fn runs_statement_by_statement(&self, workload: Workload) -> bool {
-        workload.is_transactional() && !self.mix.skip_trx
+        workload.is_transactional() && self.mix.skip_trx
     }
 
     /// Whether the action is only to print help.

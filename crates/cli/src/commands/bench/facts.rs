@@ -21,7 +21,7 @@ use crate::values::Benchmark;
 pub(super) struct Facts {
     #[serde(flatten)]
     pub(super) on: Circumstances,
-    /// Whether transactions of several statements were asked for, and run statement by statement.
+    /// Whether transactions of several statements ran statement by statement, each as a transaction of its own.
     pub(super) is_statement_by_statement: bool,
     /// Arrivals a second; `None` in a closed loop.
     pub(super) offered_per_s: Option<f64>,

@@ -4,7 +4,7 @@ use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use ::millpond::{Error as MillpondError, Field, Index, IndexRows, Modify, Scan, Table, TableDefinition};
+use ::millpond::{Error as MillpondError, Field, Index, IndexRows, Modify, Scan, Table, TableDefinition, Transaction};
 
 use super::first_number;
 use crate::Error;
@@ -79,26 +79,32 @@ impl Rows {
         Ok(Rows { number, table, hidden })
     }
 
-    /// The rows of a range of ids.
-    pub(super) fn range(&self, ids: IdRange) -> IdRows<'_> {
+    /// The rows of a range of ids, as `txn` sees them if there is one.
+    pub(super) fn range(&self, ids: IdRange, txn: Option<&Transaction>) -> Result<IdRows<'_>, Error> {
         let (first, last) = (ids.first.to_be_bytes(), ids.last.to_be_bytes());
         let range: RangeInclusive<&[u8]> = &first[..]..=&last[..];
-        let found = match &self.hidden {
-            None => Found::ByKey(self.table.scan(range)),
-            Some(hidden) => Found::ByIndex(hidden.by_id.rows(range)),
+        let found = match (&self.hidden, txn) {
+            (None, None) => Ok(Found::ByKey(self.table.scan(range))),
+            (None, Some(txn)) => txn.scan(&self.table, range).map(Found::ByKey),
+            (Some(hidden), None) => Ok(Found::ByIndex(hidden.by_id.rows(range))),
+            (Some(hidden), Some(txn)) => txn.rows(&hidden.by_id, range).map(Found::ByIndex),
         };
-        IdRows { of: self, found }
+        Ok(IdRows { of: self, found: found.map_err(Error::engine)? })
     }
 
     /// Reads the row with this id: [`Outcome::Done`] or [`Outcome::NoRow`].
-    pub(super) fn get(&self, id: u64) -> Result<Outcome, Error> {
+    pub(super) fn get(&self, id: u64, txn: Option<&Transaction>) -> Result<Outcome, Error> {
         let Some(_) = &self.hidden else {
-            return match self.table.get(id.to_be_bytes()).map_err(Error::engine)? {
+            let row = match txn {
+                None => self.table.get(id.to_be_bytes()),
+                Some(txn) => txn.get(&self.table, id.to_be_bytes()),
+            };
+            return match row.map_err(Error::engine)? {
                 None => Ok(Outcome::NoRow),
                 Some(row) => self.whole(id, &row).map(|_| Outcome::Done),
             };
         };
-        let mut rows = self.range(IdRange { first: id, last: id });
+        let mut rows = self.range(IdRange { first: id, last: id }, txn)?;
         let mut outcome = Outcome::NoRow;
         while rows.next_row()?.is_some() {
             outcome = Outcome::Done;
@@ -107,7 +113,12 @@ impl Rows {
     }
 
     /// Changes the row with this id by `change`; several rows with the id are changed one by one.
-    pub(super) fn update(&self, id: u64, change: impl Fn(&mut [u8])) -> Result<Outcome, Error> {
+    pub(super) fn update(
+        &self,
+        id: u64,
+        txn: Option<&mut Transaction>,
+        change: impl Fn(&mut [u8]),
+    ) -> Result<Outcome, Error> {
         let mut wrong = None;
         let mut decide = |old: Option<&[u8]>| {
             let Some(old) = old else { return Modify::Keep };
@@ -119,26 +130,36 @@ impl Rows {
             change(&mut new);
             Modify::Put(new)
         };
-        let outcome = self.each_key(id, |key| self.table.modify(key, &mut decide))?;
+        let outcome = self.each_key(id, txn, |key, txn| match txn {
+            None => self.table.modify(key, &mut decide),
+            Some(txn) => txn.modify(&self.table, key, &mut decide),
+        })?;
         wrong.map_or(Ok(outcome), Err)
     }
 
     /// Deletes the row with this id; several rows with the id are deleted one by one.
-    pub(super) fn delete(&self, id: u64) -> Result<Outcome, Error> {
-        self.each_key(id, |key| self.table.delete(key))
+    pub(super) fn delete(&self, id: u64, txn: Option<&mut Transaction>) -> Result<Outcome, Error> {
+        self.each_key(id, txn, |key, txn| match txn {
+            None => self.table.delete(key),
+            Some(txn) => txn.delete(&self.table, key),
+        })
     }
 
     /// Inserts a row.
-    pub(super) fn insert(&self, row: &Row) -> Result<Outcome, Error> {
+    pub(super) fn insert(&self, row: &Row, txn: Option<&mut Transaction>) -> Result<Outcome, Error> {
         let value = self.value(row);
         let key = match &self.hidden {
             None => row.id,
             Some(hidden) => hidden.next_key.fetch_add(1, Ordering::Relaxed), // Relaxed: as in `new`
         };
-        match self.table.insert(key.to_be_bytes(), &value) {
+        let inserted = match txn {
+            None => self.table.insert(key.to_be_bytes(), &value),
+            Some(txn) => txn.insert(&self.table, key.to_be_bytes(), &value),
+        };
+        match inserted {
             Ok(()) => Ok(Outcome::Done),
             Err(MillpondError::KeyExists(..)) => Ok(Outcome::Exists),
-            Err(other) => Err(Error::engine(other)),
+            Err(other) => conflict(other),
         }
     }
 
@@ -158,20 +179,30 @@ impl Rows {
     fn each_key(
         &self,
         id: u64,
-        mut change: impl FnMut(&[u8]) -> Result<bool, MillpondError>,
+        mut txn: Option<&mut Transaction>,
+        mut change: impl FnMut(&[u8], Option<&mut Transaction>) -> Result<bool, MillpondError>,
     ) -> Result<Outcome, Error> {
         let id = id.to_be_bytes();
-        let mut was_there = false;
+        let mut was_there = Ok(false);
         match &self.hidden {
-            None => was_there = change(&id).map_err(Error::engine)?,
+            None => was_there = change(&id, txn),
             Some(hidden) => {
-                let mut entries = hidden.by_id.scan(&id[..]..=&id[..]);
-                while let Some((_, key)) = entries.next_entry().map_err(Error::engine)? {
-                    was_there |= change(key).map_err(Error::engine)?;
+                let mut entries = match &txn {
+                    None => hidden.by_id.scan(&id[..]..=&id[..]),
+                    Some(txn) => txn.entries(&hidden.by_id, &id[..]..=&id[..]).map_err(Error::engine)?,
+                };
+                while let Ok(before) = was_there
+                    && let Some((_, key)) = entries.next_entry().map_err(Error::engine)?
+                {
+                    was_there = change(key, txn.as_deref_mut()).map(|is_there| before || is_there);
                 }
             }
         }
-        Ok(if was_there { Outcome::Done } else { Outcome::NoRow })
+        match was_there {
+            Ok(true) => Ok(Outcome::Done),
+            Ok(false) => Ok(Outcome::NoRow),
+            Err(error) => conflict(error),
+        }
     }
 
     /// Bytes that a row's value has.
@@ -188,6 +219,17 @@ impl Rows {
                 Err(Error::RowMalformed { table, id, length, wanted })
             }
         }
+    }
+}
+
+/// The outcome of a statement that failed because another transaction was in the way. sysbench begins a transaction again
+/// after the same errors: a deadlock, a lock that came too late, a row that has changed.
+fn conflict(error: MillpondError) -> Result<Outcome, Error> {
+    match error {
+        MillpondError::Conflict(_) | MillpondError::Deadlock(_) | MillpondError::LockTimeout(_) => {
+            Ok(Outcome::Conflict)
+        }
+        other => Err(Error::engine(other)),
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::hint::black_box;
 
-use ::millpond::{Db, Durability, Index, Tree, WriteBatch};
+use ::millpond::{Db, Durability, Index, OnConflict, Transaction, Tree, TxnOptions, WriteBatch};
 
 use super::rows::{K_INDEX, K_LEN, Rows, c_of, id_of, k_of};
 use crate::Error;
@@ -20,11 +20,19 @@ pub struct MillpondSession {
     bulk: Option<Tree>,
     /// Texts that a statement selects.
     texts: Vec<[u8; C_LEN]>,
+    /// The transaction that has begun.
+    txn: Option<Transaction>,
+}
+
+/// sysbench's transactions run on InnoDB with its repeatable read, which changes the latest rows. They compute no value
+/// from what they have read.
+fn options() -> TxnOptions {
+    TxnOptions::new().on_conflict(OnConflict::Latest)
 }
 
 impl MillpondSession {
     pub(super) fn of_tables(db: Db, tables: Vec<Rows>) -> MillpondSession {
-        MillpondSession { db, tables, bulk: None, texts: Vec::new() }
+        MillpondSession { db, tables, bulk: None, texts: Vec::new(), txn: None }
     }
 
     pub(super) fn of_bulk_table(db: Db, bulk: Tree) -> MillpondSession {
@@ -47,12 +55,28 @@ impl MillpondSession {
 }
 
 impl Session for MillpondSession {
+    fn begin(&mut self) -> Result<(), Error> {
+        self.txn = Some(self.db.begin(options()).map_err(Error::engine)?);
+        Ok(())
+    }
+
+    fn commit(&mut self) -> Result<Outcome, Error> {
+        self.txn.take().map_or(Ok(()), |txn| txn.commit().map(drop)).map_err(Error::engine)?;
+        Ok(Outcome::Done)
+    }
+
+    fn rollback(&mut self) -> Result<(), Error> {
+        // A deadlock has rolled it back already.
+        drop(self.txn.take());
+        Ok(())
+    }
+
     fn select_row(&mut self, table: TableNo, id: u64) -> Result<Outcome, Error> {
-        self.rows(table).get(id)
+        self.rows(table).get(id, self.txn.as_ref())
     }
 
     fn select_range(&mut self, table: TableNo, ids: IdRange, select: RangeSelect) -> Result<u64, Error> {
-        let mut scan = self.tables[table.index()].range(ids);
+        let mut scan = self.tables[table.index()].range(ids, self.txn.as_ref())?;
         self.texts.clear();
         let (mut rows, mut sum) = (0, 0);
         while let Some(row) = scan.next_row()? {
@@ -105,22 +129,23 @@ impl Session for MillpondSession {
     }
 
     fn increment_k(&mut self, table: TableNo, id: u64) -> Result<Outcome, Error> {
-        self.rows(table).update(id, |row| {
+        self.tables[table.index()].update(id, self.txn.as_mut(), |row| {
             let new_k = k_of(row).wrapping_add(1);
             row[..K_LEN].copy_from_slice(&new_k.to_be_bytes());
         })
     }
 
     fn replace_c(&mut self, table: TableNo, id: u64, c: &[u8; C_LEN]) -> Result<Outcome, Error> {
-        self.rows(table).update(id, |row| row[K_LEN..K_LEN + C_LEN].copy_from_slice(c))
+        let put = |row: &mut [u8]| row[K_LEN..K_LEN + C_LEN].copy_from_slice(c);
+        self.tables[table.index()].update(id, self.txn.as_mut(), put)
     }
 
     fn delete_row(&mut self, table: TableNo, id: u64) -> Result<Outcome, Error> {
-        self.rows(table).delete(id)
+        self.tables[table.index()].delete(id, self.txn.as_mut())
     }
 
     fn insert_row(&mut self, table: TableNo, row: &Row) -> Result<Outcome, Error> {
-        self.rows(table).insert(row)
+        self.tables[table.index()].insert(row, self.txn.as_mut())
     }
 
     fn insert_bulk(&mut self, ids: IdRange) -> Result<(), Error> {

@@ -116,8 +116,8 @@ impl<'l, S: Session> Client<'l, S> {
         if guard.wrote(session.delete_row(table, row.id)?, table, row.id, &mut both)? == Step::Conflict {
             return Ok(Step::Conflict);
         }
-        // The two statements are separate transactions, so another thread may insert the same id in between. Then the
-        // pair is retried, so that each pair leaves the row in the table.
+        // Where the two statements are separate transactions, another thread may insert the same id in between. Then
+        // the pair is retried, so that each pair leaves the row in the table.
         let inserted = match session.insert_row(table, row)? {
             Outcome::Exists => Outcome::Conflict,
             inserted => inserted,
@@ -127,6 +127,38 @@ impl<'l, S: Session> Client<'l, S> {
             *queries += both;
         }
         Ok(step)
+    }
+
+    /// Runs all statements as one transaction, with begin and commit; after a conflict all of them again.
+    fn run_together(&mut self, tally: &mut Tally, gives_up: impl Fn() -> bool) -> Result<Ran, Error> {
+        loop {
+            // As in sysbench, begin and commit are queries, too.
+            let mut queries = Queries { other: 2, ..Queries::default() };
+            self.session.begin()?;
+            let step = self.step_by_step(&mut queries);
+            if let Ok(Step::Done) = step
+                && self.session.commit()? == Outcome::Done
+            {
+                tally.queries += queries;
+                return Ok(Ran::ToItsEnd);
+            }
+            self.session.rollback()?;
+            step?;
+            tally.conflicts += 1;
+            if gives_up() {
+                return Ok(Ran::GivenUp);
+            }
+        }
+    }
+
+    /// Runs the statements up to the first conflict.
+    fn step_by_step(&mut self, queries: &mut Queries) -> Result<Step, Error> {
+        for number in 0..self.transaction.statements.len() {
+            if self.step(number, queries)? == Step::Conflict {
+                return Ok(Step::Conflict);
+            }
+        }
+        Ok(Step::Done)
     }
 
     fn insert_packet(&mut self, ids: IdRange, queries: &mut Queries) -> Result<(), Error> {
@@ -146,6 +178,9 @@ impl<S: Session + Send> generators::Client for Client<'_, S> {
     /// [`Error::RowMissing`], [`Error::RowsMissing`]: rows are gone that no statement deleted.
     /// [`Error::RowExists`]: a new id is taken. Otherwise errors of [`Session`]'s methods.
     fn run(&mut self, tally: &mut Tally, gives_up: impl Fn() -> bool) -> Result<Ran, Error> {
+        if self.load.is_transactional() {
+            return self.run_together(tally, gives_up);
+        }
         for number in 0..self.transaction.statements.len() {
             // Bounded: each conflict means that another thread's statement succeeded, and a stop ends the loop.
             while self.step(number, &mut tally.queries)? == Step::Conflict {

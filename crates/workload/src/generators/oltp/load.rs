@@ -144,6 +144,11 @@ impl Load {
         self.set
     }
 
+    /// Whether its transactions have begin and commit.
+    pub fn is_transactional(&self) -> bool {
+        self.workload.is_transactional() && !self.mix.skip_trx
+    }
+
     /// Whether a missing row is no error.
     pub fn rows_may_miss(&self) -> bool {
         self.rows_may_miss

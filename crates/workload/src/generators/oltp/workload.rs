@@ -108,7 +108,7 @@ pub struct Queries {
     pub read: u64,
     /// Statements that changed a row.
     pub write: u64,
-    /// Statements that should write and found no row. sysbench also counts begin and commit here; this load has none.
+    /// Begins and commits of transactions of several statements, and statements that should write and found no row.
     pub other: u64,
 }
 

@@ -78,7 +78,7 @@ fn heading(facts: &Facts) -> Markup {
         p { (pace) "; " (number(figures.elapsed_s)) " s" @if figures.interrupted { ", " span.bad { "interrupted" } } }
         (origin(&facts.on))
         @if facts.is_statement_by_statement {
-            p.note { "Transactions are run statement by statement, each its own commit: the engine has no others yet." }
+            p.note { "Transactions were run statement by statement, each its own commit (--skip-trx)." }
         }
     }
 }
