@@ -119,6 +119,7 @@ pub mod metrics {
     pub use crate::base::waits::{WaitClass, WaitSummary, WaitTimes};
     pub use crate::observe::metrics::{METRICS, Metric, MetricKind, MetricValue};
     pub use crate::observe::stats::Stats;
+    pub use crate::observe::transactions::{Deadlock, DeadlockParty, OpenTransaction};
 }
 
 /// Other devices than files: a slow one, or the caller's own.

@@ -17,7 +17,7 @@ use crate::engine::{CheckpointGoal, Engine};
 use crate::io::batch::IoEngine;
 use crate::open::fixed_options::page_store_of;
 use crate::options::durability::Durability;
-use crate::options::mistakes::{validate_recovery_time, validate_snapshot_age};
+use crate::options::mistakes::{validate_idle_timeout, validate_recovery_time, validate_snapshot_age};
 use crate::options::table::OptionInfo;
 use crate::options::{ClassicOptions, FRAMES_MIN, Options, PageStoreKind, bytes};
 use crate::pace::classic_flushing::AdaptiveFlushingMethod;
@@ -96,6 +96,9 @@ impl Db {
                 None => Ok(()),
             },
             "max_snapshot_age" => self.set_max_snapshot_age(parse(Options::new())?.max_snapshot_age),
+            "idle_transaction_timeout" => {
+                self.set_idle_transaction_timeout(parse(Options::new())?.idle_transaction_timeout)
+            }
             "recovery_time_target" => self.set_recovery_time_target(parse(Options::new())?.recovery_time_target),
             _ => {
                 let mut kept = self.kept_options().lock();
@@ -161,6 +164,7 @@ impl Db {
             redo_capacity: Some(ByteSize::b(switch.map_or(log, |switch| switch.to).capacity())),
             recovery_time_target: engine.recovery_time.target(),
             max_snapshot_age: engine.txns.snapshots.max_age(),
+            idle_transaction_timeout: engine.open_txns.idle_timeout(),
             io_engine,
             classic: ClassicOptions {
                 doublewrite: Some(options.doublewrite_of(kind)),
@@ -196,6 +200,20 @@ impl Db {
         engine.check_open()?;
         age.map_or(Ok(()), validate_snapshot_age).map_err(|mistake| Error::InvalidOptions(mistake.into()))?;
         engine.txns.snapshots.set_max_age(age);
+        Ok(())
+    }
+
+    /// Sets the time after which a transaction with locks is rolled back if no call on it is made: 1 s to a day.
+    /// `None`: never ([`Options::idle_transaction_timeout`](crate::Options::idle_transaction_timeout)). Waits for
+    /// nothing.
+    ///
+    /// # Errors
+    /// [`Error::InvalidOptions`]: too short or too long. [`Error::Closed`] when the database was closed.
+    pub fn set_idle_transaction_timeout(&self, timeout: Option<Duration>) -> Result<(), Error> {
+        let engine = self.here()?;
+        engine.check_open()?;
+        timeout.map_or(Ok(()), validate_idle_timeout).map_err(|mistake| Error::InvalidOptions(mistake.into()))?;
+        engine.open_txns.set_idle_timeout(timeout);
         Ok(())
     }
 

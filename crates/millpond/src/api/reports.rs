@@ -8,6 +8,7 @@ use crate::base::stall::Stall;
 use crate::observe::metrics::{Metric, MetricValue, values};
 use crate::observe::metrics_text::prometheus;
 use crate::observe::status::text;
+use crate::observe::transactions::{Deadlock, OpenTransaction, deadlocks, open_transactions};
 
 impl Db {
     /// The engine's state as text for people: log, buffer pool, cleaning, waits, keeper, store, trees. Waits for
@@ -33,6 +34,16 @@ impl Db {
     /// from `/proc` and `/sys`. Empty in a forked child.
     pub fn metrics(&self) -> Vec<(&'static Metric, MetricValue)> {
         self.here().map_or_else(|_| Vec::new(), |engine| values(engine))
+    }
+
+    /// The transactions that have changed or locked something and have not ended, oldest first.
+    pub fn open_transactions(&self) -> Vec<OpenTransaction> {
+        self.here().map_or_else(|_| Vec::new(), |engine| open_transactions(engine))
+    }
+
+    /// The last deadlocks, the newest first: at most 8.
+    pub fn deadlocks(&self) -> Vec<Deadlock> {
+        self.here().map_or_else(|_| Vec::new(), |engine| deadlocks(engine))
     }
 
     /// The slowest operations since the last call, or since open: at most 8, slowest first, each with where its time

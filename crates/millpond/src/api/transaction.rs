@@ -15,11 +15,12 @@ use crate::base::ids::{CommitTs, Lsn};
 use crate::base::operations::OperationKind;
 use crate::engine::Engine;
 use crate::engine::durable::wait_durable;
+use crate::engine::open_txns::OpenTxn;
 use crate::engine::tree_state::TreeState;
 use crate::read::snapshot::LiveSnapshot;
 use crate::txn::locks::Patience;
 use crate::txn::own_changes::OwnChanges;
-use crate::txn::slot::{Own, Slot};
+use crate::txn::slot::Slot;
 use crate::txn::snapshots::Live;
 use crate::undo::purge::end_and_purge;
 use crate::undo::rollback::{roll_back, roll_back_to};
@@ -67,16 +68,8 @@ pub struct Transaction {
     pub(super) changes: Arc<OwnChanges>,
     /// The snapshot of repeatable read, once something was read.
     pub(super) snapshot: OnceLock<Arc<LiveSnapshot>>,
-    state: State,
+    open: Arc<OpenTxn>,
     cancelled: Arc<AtomicBool>,
-}
-
-/// Whether a transaction goes on.
-enum State {
-    /// `None`: it has neither changed nor locked anything yet.
-    Open(Option<Own>),
-    /// It is over, for this reason.
-    Over(&'static str),
 }
 
 /// The reasons for which a transaction is over, as errors show them.
@@ -127,24 +120,16 @@ impl Db {
         if let Some(durability) = options.durability {
             durability.validate().map_err(|mistake| Error::InvalidOptions(mistake.into()))?;
         }
-        Ok(Transaction {
-            engine: Arc::clone(engine),
-            options,
-            changes: Arc::default(),
-            snapshot: OnceLock::new(),
-            state: State::Open(None),
-            cancelled: Arc::default(),
-        })
+        let open = Arc::new(OpenTxn::new());
+        let (engine, changes) = (Arc::clone(engine), Arc::clone(&open.changes));
+        Ok(Transaction { engine, options, changes, snapshot: OnceLock::new(), open, cancelled: Arc::default() })
     }
 }
 
 impl Transaction {
     pub(super) fn check_open(&self) -> Result<(), Error> {
         self.engine.check_usable()?;
-        match self.state {
-            State::Open(_) => Ok(()),
-            State::Over(why) => Err(over(why)),
-        }
+        if self.changes.is_over() { self.open.check() } else { Ok(()) }
     }
 
     /// Adds `key`, which must not exist yet.
@@ -254,11 +239,7 @@ impl Transaction {
 
     /// The present place in the transaction's changes. Costs nothing.
     pub fn savepoint(&self) -> Savepoint {
-        let number = match &self.state {
-            State::Open(Some(own)) => own.savepoint(),
-            State::Open(None) | State::Over(_) => 0,
-        };
-        Savepoint { of: self.number(), number }
+        Savepoint { of: self.number(), number: self.open.savepoint() }
     }
 
     /// Undoes all changes made since `savepoint`. The transaction goes on, with all its locks and its snapshot. May
@@ -274,7 +255,7 @@ impl Transaction {
             let message = "the savepoint is of another transaction: use one that this transaction has returned";
             return Err(Error::WrongKind(message.into()));
         }
-        if matches!(self.state, State::Open(None)) {
+        if self.changes.txn().is_none() {
             return Ok(());
         }
         self.changes.note();
@@ -293,33 +274,23 @@ impl Transaction {
     /// back.
     pub fn commit(mut self) -> Result<CommitTs, Error> {
         self.check_open()?;
-        let State::Open(own) = std::mem::replace(&mut self.state, State::Over(COMMITTED)) else {
-            return Err(over(COMMITTED));
-        };
         let engine = &self.engine;
-        let Some(own) = own else {
-            self.changes.end();
-            let at = self.snapshot.get().map(|snapshot| snapshot.at());
-            return Ok(at.unwrap_or_else(|| engine.txns.commits.last_visible()).into());
-        };
         let _operation = engine.waits.operation(OperationKind::Write);
-        let end = {
-            let gate = engine.enter_statement();
-            let _gate = match gate {
-                Ok(gate) => gate,
-                Err(error) => {
-                    self.state = State::Open(Some(own));
-                    return Err(error);
-                }
-            };
-            // Before the commit: once it has its place in the log, its versions may go.
-            self.changes.end();
-            self.snapshot.take();
-            let mut slot = engine.txns.resume(own);
-            let end = slot.commit_parts(&engine.core)?;
-            end_and_purge(engine, slot);
-            if end == Lsn::ZERO { engine.txns.commits.last_visible() } else { end }
+        let gate = engine.enter_statement()?;
+        let own = self.open.take()?;
+        // Before the commit: once it has its place in the log, its versions may go.
+        self.open.end(COMMITTED);
+        self.changes.end();
+        let read_at = self.snapshot.take().map(|snapshot| snapshot.at());
+        let Some(own) = own else {
+            return Ok(read_at.unwrap_or_else(|| engine.txns.commits.last_visible()).into());
         };
+        let mut slot = engine.txns.resume(own);
+        engine.open_txns.remove(slot.txn());
+        let end = slot.commit_parts(&engine.core)?;
+        end_and_purge(engine, slot);
+        drop(gate);
+        let end = if end == Lsn::ZERO { engine.txns.commits.last_visible() } else { end };
         wait_durable(engine, end, self.options.durability.unwrap_or_else(|| engine.in_force.durability()))?;
         Ok(end.into())
     }
@@ -343,15 +314,15 @@ impl Transaction {
 
     /// Ends the transaction without its changes; afterwards it is over because of `why`.
     fn undo_all(&mut self, why: &'static str) -> Result<(), Error> {
-        let State::Open(own) = std::mem::replace(&mut self.state, State::Over(why)) else { return Ok(()) };
-        let undone = match own {
-            None => Ok(()),
-            Some(own) => match self.engine.enter_statement() {
-                Ok(_gate) => undo(&self.engine, self.engine.txns.resume(own)),
-                // The next open undoes it.
-                Err(error) => Err(error),
-            },
-        };
+        // An error means that it is over already.
+        let Ok(own) = self.open.take() else { return Ok(()) };
+        self.open.end(why);
+        self.changes.txn().into_iter().for_each(|txn| self.engine.open_txns.remove(txn));
+        let undone = own.map_or(Ok(()), |own| match self.engine.enter_statement() {
+            Ok(_gate) => undo(&self.engine, self.engine.txns.resume(own)),
+            // The next open undoes it.
+            Err(error) => Err(error),
+        });
         self.changes.end();
         self.snapshot.take();
         undone
@@ -365,58 +336,44 @@ impl Transaction {
     ) -> Result<T, Error> {
         self.engine.check_changeable()?;
         let engine = Arc::clone(&self.engine);
-        // A panic leaves the transaction to purge.
-        let State::Open(own) = std::mem::replace(&mut self.state, State::Over(FAILED)) else {
-            return Err(over(FAILED));
+        let _gate = engine.enter_statement()?;
+        let mut slot = match self.open.take()? {
+            Some(own) => engine.txns.resume(own),
+            None => self.first_slot(&engine)?,
         };
-        let _gate = match engine.enter_statement() {
-            Ok(gate) => gate,
-            Err(error) => {
-                self.state = State::Open(own);
-                return Err(error);
-            }
-        };
-        let is_first = own.is_none();
-        let begun = match own {
-            Some(own) => Ok(engine.txns.resume(own)),
-            None => engine.txns.begin(&engine.core.store),
-        };
-        let mut slot = match begun {
-            Ok(slot) => slot,
-            Err(error) => {
-                self.state = State::Open(None);
-                return Err(error);
-            }
-        };
-        if is_first {
-            slot.begin_statements();
-        }
-        let paying = match is_first {
-            true => engine.begin_write(),
-            false => engine.begin_statement(slot.owed()),
+        // After a panic the slot's end leaves the transaction to purge.
+        let mut ends = Ends { txn: self, is_over: true };
+        let paying = match self.changes.txn() {
+            None => engine.begin_write(),
+            Some(_) => engine.begin_statement(slot.owed()),
         };
         slot.set_terms(self.patience(timeout), self.first_wins());
         self.changes.begin(slot.txn());
         let done = run(&engine, &mut slot);
         self.cancelled.store(false, Ordering::Release);
         *slot.owed() += paying.charge();
-        match done {
-            Ok(done) => {
-                self.state = State::Open(Some(slot.put_away()));
-                Ok(done)
-            }
-            Err(Failed { error, is_undone: true }) => {
-                self.state = State::Open(Some(slot.put_away()));
-                Err(error)
-            }
-            Err(Failed { error, is_undone: false }) => {
-                // If this fails, too, the first error says why.
-                let _ = undo(&engine, slot);
-                self.changes.end();
-                self.snapshot.take();
-                Err(error)
-            }
+        let (done, is_undone) = match done {
+            Ok(done) => (Ok(done), true),
+            Err(Failed { error, is_undone }) => (Err(error), is_undone),
+        };
+        if is_undone {
+            ends.is_over = false;
+            self.open.put(Some(slot.put_away()));
+        } else {
+            // If this fails, too, the first error says why.
+            let _ = undo(&engine, slot);
+            drop(ends);
+            self.snapshot.take();
         }
+        done
+    }
+
+    /// Begins the transaction in the engine, with its first call that changes or locks something.
+    fn first_slot<'e>(&self, engine: &'e Engine) -> Result<Slot<'e>, Error> {
+        let mut slot = engine.txns.begin(&engine.core.store).inspect_err(|_| self.open.put(None))?;
+        slot.begin_statements();
+        engine.open_txns.add(slot.txn(), &self.open);
+        Ok(slot)
     }
 
     fn patience(&self, timeout: Option<Duration>) -> Patience {
@@ -429,6 +386,23 @@ impl Transaction {
     fn first_wins(&self) -> Option<Arc<Live>> {
         let snapshot = self.snapshot.get().filter(|_| self.options.on_conflict == OnConflict::Error)?;
         Some(Arc::clone(snapshot.live()))
+    }
+}
+
+/// Ends a transaction whose call does not come to its end.
+struct Ends<'t> {
+    txn: &'t Transaction,
+    is_over: bool,
+}
+
+impl Drop for Ends<'_> {
+    fn drop(&mut self) {
+        if self.is_over {
+            let Transaction { engine, open, changes, .. } = self.txn;
+            open.end(FAILED);
+            changes.end();
+            changes.txn().into_iter().for_each(|txn| engine.open_txns.remove(txn));
+        }
     }
 }
 
@@ -455,11 +429,6 @@ impl Drop for Transaction {
             let _ = self.undo_all(ROLLED_BACK);
         }
     }
-}
-
-#[cold]
-fn over(why: &str) -> Error {
-    Error::TransactionOver(format!("the transaction is over: {why}; begin another").into())
 }
 
 #[cold]

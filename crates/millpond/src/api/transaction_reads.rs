@@ -8,7 +8,7 @@ use crate::api::snapshot::RowsOf;
 use crate::api::transaction::{Transaction, of_another_database};
 use crate::api::txn_options::Isolation;
 use crate::base::error::Error;
-use crate::base::ids::SpaceId;
+use crate::base::ids::{CommitTs, SpaceId};
 use crate::btree::scan::OwnedRow;
 use crate::engine::tree_state::TreeState;
 use crate::read::reader::Reader;
@@ -53,12 +53,12 @@ impl Transaction {
         let own = self.changes.txn();
         if self.options.isolation == Isolation::ReadCommitted {
             let view = View { at: None, own };
-            return state.get(&self.engine, key.as_ref(), view);
+            return self.changes.unless_over(state.get(&self.engine, key.as_ref(), view));
         }
         let snapshot = self.snapshot.get_or_init(|| Arc::new(LiveSnapshot::take(&self.engine)));
         state.check_snapshot(snapshot.at())?;
         let view = View { at: Some(snapshot.at()), own };
-        snapshot.unless_ended(state.get(&self.engine, key.as_ref(), view))
+        self.changes.unless_over(snapshot.unless_ended(state.get(&self.engine, key.as_ref(), view)))
     }
 
     /// The rows in `range`, ascending; [`rev`](Iterator::rev) makes it descending. The scan sees changes that the
@@ -181,7 +181,7 @@ impl Transaction {
 
     fn get_newest(&self, of: RowsOf<'_>, key: &[u8]) -> Result<Option<Vec<u8>>, Error> {
         let state = self.state_of(of)?;
-        state.get(&self.engine, key, View { at: None, own: self.changes.txn() })
+        self.changes.unless_over(state.get(&self.engine, key, View { at: None, own: self.changes.txn() }))
     }
 
     /// Locks a row and reads it; `None`: another transaction has the lock. Also returns the space of the row.
@@ -220,6 +220,12 @@ impl Transaction {
             self.engine.txns.locks.let_go(space, &key, txn, mode, had);
         }
         Ok(())
+    }
+
+    /// The moment of the transaction's snapshot, at repeatable read, once something was read: it sees every commit up
+    /// to this one, and its own changes.
+    pub fn snapshot_commit_ts(&self) -> Option<CommitTs> {
+        self.snapshot.get().map(|snapshot| snapshot.at().into())
     }
 
     /// A number that tells the open transactions of a process apart.

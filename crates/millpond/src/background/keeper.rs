@@ -211,6 +211,7 @@ impl Keeper {
             let elapsed_s = seconds(now - self.last_duties_ns);
             self.last_duties_ns = now;
             self.look_at_frame_need(elapsed_s);
+            self.engine.end_idle_transactions();
             self.engine.txns.wake_purge();
             self.grow_ahead();
             self.retire_frames()?;

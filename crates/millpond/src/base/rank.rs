@@ -45,6 +45,8 @@ pub(crate) enum Rank {
     PageCleaners,
     Pacing,
     Payments,
+    OpenTransactions,
+    OpenTransaction,
     Transactions,
     RowLocks,
     Snapshots,

@@ -7,6 +7,7 @@ pub(crate) mod classic_flushing;
 pub(crate) mod durable;
 pub(crate) mod flush_reason;
 pub(crate) mod open_trees;
+pub(crate) mod open_txns;
 pub(crate) mod pacing;
 pub(crate) mod page_writer;
 pub(crate) mod recovery_time;
@@ -20,6 +21,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use crate::base::aligned::{to_u64, to_usize};
 use crate::base::bell::Bell;
+use crate::base::clock;
 use crate::base::error::{CLOSED, Error, closed};
 use crate::base::handoff::Handoff;
 use crate::base::ids::{PageId, SpaceId};
@@ -30,6 +32,7 @@ use crate::base::waits::{WaitClass, Waits};
 use crate::btree::descent::Restarts;
 use crate::core::Core;
 use crate::engine::classic_flushing::ClassicFlushing;
+use crate::engine::open_txns::OpenTxns;
 use crate::engine::pacing::Pacing;
 use crate::engine::page_writer::{PageWrites, Writers};
 use crate::engine::recovery_time::RecoveryTime;
@@ -76,6 +79,8 @@ pub(crate) struct Engine {
     /// Gate of transactions of statements: shared while a statement, a commit or a rollback is under way; closed with
     /// the database. Taken before the gates of tables and trees.
     pub(crate) statements: RwLock<Gate>,
+    /// Transactions of statements that have changed or locked something and are open.
+    pub(crate) open_txns: OpenTxns,
     /// Trees that are being loaded, and have no name yet.
     pub(crate) loads: Mutex<BTreeMap<SpaceId, Arc<TreeState>>>,
     /// The turn to write pages of bulk loads (LOAD-3).
@@ -302,6 +307,21 @@ impl Engine {
     /// Most leaves that purge reads together: few enough that batches find frames beside it.
     pub(crate) fn purge_leaves(&self) -> usize {
         (self.batch_leaves() / 2).min(64)
+    }
+
+    /// The keeper's tick: gives up transactions that were left alone for too long. Purge undoes them.
+    pub(crate) fn end_idle_transactions(&self) {
+        let Some(timeout) = self.open_txns.idle_timeout() else { return };
+        let now_ns = clock::coarse_ns();
+        for (txn, open) in self.open_txns.all() {
+            if let Some(own) = open.take_if_idle(now_ns, timeout) {
+                self.open_txns.remove(txn);
+                // Before its changes are undone: a reader must not take that for what is there.
+                open.changes.end();
+                // As if its handle were dropped: this gives it to purge.
+                drop(self.txns.resume(own));
+            }
+        }
     }
 
     /// Enters the gate of transactions of statements, shared; fails if the database is closed. May wait on `metadata`

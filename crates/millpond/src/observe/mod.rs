@@ -5,3 +5,4 @@ pub(crate) mod metrics;
 pub(crate) mod metrics_text;
 pub(crate) mod stats;
 pub(crate) mod status;
+pub(crate) mod transactions;

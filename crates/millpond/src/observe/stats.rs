@@ -3,11 +3,13 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::base::aligned::to_u64;
+use crate::base::clock::nanos;
 use crate::base::ids::SpaceId;
 use crate::base::laws;
 use crate::base::operations::OperationKind;
 use crate::engine::Engine;
 use crate::engine::flush_reason::FlushReason;
+use crate::observe::transactions::open_transactions;
 use crate::pace::classic_flushing::AdaptiveFlushingMethod;
 use crate::pace::sync_only;
 use crate::redo::pipeline::PipelineCounters;
@@ -337,11 +339,19 @@ declare_stats! {
     undo_bytes_retained: Gauge, "bytes",
         "Undo pages that snapshots keep, for their readers or from purge."
         => to_u64(engine.txns.kept_pages() * store.page_size());
-    batches_in_flight: Gauge, "batches",
-        "Batches of several groups being written or undone; their rows are locked."
+    transactions_open: Gauge, "transactions",
+        "Transactions that have changed or locked something and have not ended."
+        => to_u64(open_transactions(engine).len());
+    transaction_age_us: Gauge, "us",
+        "How long ago the oldest of them changed or locked something first; 0: there is none."
+        => open_transactions(engine).first().map_or(0, |oldest| nanos(oldest.age) / 1000);
+    deadlocks: Counter, "deadlocks", "Circles of transactions that waited for one another; one of each gave way."
+        => engine.txns.locks.deadlocks();
+    batches_in_flight: Gauge, "transactions",
+        "Transactions of several groups of the log, and large batches, that are not committed or not undone yet."
         => to_u64(engine.txns.locks.in_flight());
-    rollbacks: Counter, "batches",
-        "Batches that were undone: they failed, or a crash came before their commit." => count(&engine.txns.rollbacks);
+    rollbacks: Counter, "transactions",
+        "Transactions and large batches that were undone." => count(&engine.txns.rollbacks);
     tree_merge_wishes: Gauge, "pages",
         "Pages that may be too empty, waiting for the keeper to merge them." => to_u64(engine.wish_count());
     trees_dropping: Gauge, "trees", "Dropped trees whose pages are still in frames." => to_u64(engine.drops.lock().len());

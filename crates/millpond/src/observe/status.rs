@@ -21,6 +21,7 @@ use crate::base::sync::{Mutex, Rank};
 use crate::base::waits::WaitSummary;
 use crate::engine::Engine;
 use crate::observe::stats::Stats;
+use crate::observe::transactions::{OpenTransaction, deadlocks, open_transactions};
 use crate::options::Options;
 use crate::options::table::OptionInfo;
 
@@ -29,6 +30,9 @@ const STALLS_SHOWN: usize = 10;
 
 /// The number of seconds whose slowest operation is shown, with the second under way.
 const SECONDS_SHOWN: usize = 10;
+
+/// The number of open transactions shown, the oldest ones.
+const TRANSACTIONS_SHOWN: usize = 10;
 
 /// The number of open trees that are named.
 const TREES_NAMED: usize = 20;
@@ -98,6 +102,7 @@ pub(crate) fn text(engine: &Engine, about: &About, is_a_look: bool) -> String {
     since_last(&mut page, engine, about, (&look, is_a_look));
     stalls(&mut page, engine, open);
     keeper(&mut page, &stats);
+    transactions(&mut page, engine, &stats);
     store(&mut page, about, &stats);
     trees(&mut page, engine);
     process(&mut page, &stats);
@@ -415,9 +420,28 @@ fn keeper(page: &mut Page, stats: &Stats) {
     page.row("undo pages", format!("{}, {} to be purged", stats.undo_pages, stats.purge_pages));
     page.row("rows purged", stats.purged_rows);
     page.row("snapshots", snapshots_text(stats));
-    page.row("batches in flight", stats.batches_in_flight);
-    page.row("batches undone", stats.rollbacks);
     page.row("pages given back", stats.tree_pages_freed);
+}
+
+fn transactions(page: &mut Page, engine: &Engine, stats: &Stats) {
+    page.section("TRANSACTIONS");
+    let open = open_transactions(engine);
+    page.row("open", open.len());
+    for OpenTransaction { id, age, idle, is_waiting, .. } in open.iter().take(TRANSACTIONS_SHOWN) {
+        let state = match idle {
+            _ if *is_waiting => "waits for a lock".to_owned(),
+            Some(idle) => format!("idle for {:.1} s", idle.as_secs_f64()),
+            None => "at work".to_owned(),
+        };
+        page.row("", format!("{id}: {:.1} s old, {state}", age.as_secs_f64()));
+    }
+    page.row("not committed", stats.batches_in_flight);
+    page.row("undone", stats.rollbacks);
+    page.row("deadlocks", stats.deadlocks);
+    if let Some(last) = deadlocks(engine).first() {
+        page.row("the last one", format!("{:.1} s ago", last.ago.as_secs_f64()));
+        last.to_string().lines().for_each(|line| page.row("", line));
+    }
 }
 
 fn store(page: &mut Page, about: &About, stats: &Stats) {

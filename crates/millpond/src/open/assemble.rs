@@ -13,6 +13,7 @@ use crate::base::sync::{Mutex, Rank, RwLock, Turn};
 use crate::base::waits::Waits;
 use crate::core::Core;
 use crate::engine::classic_flushing::ClassicFlushing;
+use crate::engine::open_txns::OpenTxns;
 use crate::engine::pacing::Pacing;
 use crate::engine::page_writer::{PageWrites, Writers};
 use crate::engine::recovery_time::RecoveryTime;
@@ -62,6 +63,7 @@ pub(super) fn assemble(
         spaces: RwLock::new(()),
         loads: Mutex::new(Rank::Loads, BTreeMap::new()),
         statements: RwLock::new(Gate::Open),
+        open_txns: OpenTxns::new(options.idle_transaction_timeout),
         load_writer: Turn::new(Rank::LoadWriter, ()),
         open_trees: Mutex::new(Rank::OpenTrees, BTreeMap::new()),
         open_tables: Mutex::new(Rank::OpenTables, BTreeMap::new()),

@@ -56,6 +56,12 @@ pub(crate) fn validate_snapshot_age(age: Duration) -> Result<(), String> {
     OptionInfo::find("max_snapshot_age").and_then(|info| info.mistake(&options)).map_or(Ok(()), Err)
 }
 
+/// Refuses a time below 1 s or above a day.
+pub(crate) fn validate_idle_timeout(timeout: Duration) -> Result<(), String> {
+    let options = Options::new().idle_transaction_timeout(Some(timeout));
+    OptionInfo::find("idle_transaction_timeout").and_then(|info| info.mistake(&options)).map_or(Ok(()), Err)
+}
+
 /// Sizes whose limits are numbers of pages.
 fn mistakes_in_sizes(options: &Options, page_size: u64, mistakes: &mut Vec<String>) {
     let pool = options.buffer_pool_size;

@@ -182,7 +182,11 @@ mod tests {
             "group_access" => "read",
             "buffer_pool_size" | "buffer_pool_size_max" => "300MiB",
             "redo_capacity" | "log_recent_closed_size" => "64MiB",
-            "recovery_time_target" | "max_snapshot_age" | "stall_threshold" | "old_blocks_time" => "3s",
+            "recovery_time_target"
+            | "max_snapshot_age"
+            | "idle_transaction_timeout"
+            | "stall_threshold"
+            | "old_blocks_time" => "3s",
             "page_size" => "8KiB",
             "page_store" => "in_place",
             "doublewrite" => "detect_only",

@@ -104,6 +104,13 @@ declare_options! {
         TIME, range: "1s to 86400s, or none", changes: online,
         help: "Age at which a snapshot ends, so that it keeps no more old rows";
 
+        /// A transaction that has changed or locked rows keeps others from them until it ends. One whose user makes no
+        /// call for this long is rolled back: later calls fail with
+        /// [`Error::TransactionOver`](crate::Error::TransactionOver). Exact to a tenth of a second.
+        idle_transaction_timeout: Option<Duration> = None;
+        TIME, range: "1s to 86400s, or none", changes: online,
+        help: "Time after which a transaction with locks is rolled back, if no call on it is made";
+
         /// The log reserves room for a pool of this size.
         buffer_pool_size_max: ByteSize, or "buffer_pool_size";
         SIZE, range: "buffer_pool_size to 2^24 pages", changes: open,

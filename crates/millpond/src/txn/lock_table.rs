@@ -11,6 +11,7 @@ use std::sync::Arc;
 use foldhash::fast::FixedState;
 use smallvec::SmallVec;
 
+use crate::base::clock;
 use crate::base::error::{Error, closed};
 use crate::base::handoff::Handoff;
 use crate::base::ids::{SpaceId, TxnId};
@@ -31,9 +32,9 @@ impl Mode {
 
 /// A row or an absent key of a space; without a key, the tree as a whole.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Place {
-    pub(super) space: SpaceId,
-    pub(super) key: Option<Box<[u8]>>,
+pub(crate) struct Place {
+    pub(crate) space: SpaceId,
+    pub(crate) key: Option<Box<[u8]>>,
 }
 
 impl Place {
@@ -126,6 +127,29 @@ impl Lock {
     }
 }
 
+/// A circle of transactions that waited for one another, and its end.
+#[derive(Clone)]
+pub(crate) struct Circle {
+    /// When it was found, in ns of the coarse clock.
+    pub(crate) found_ns: u64,
+    pub(crate) members: Vec<Member>,
+}
+
+/// A member of a circle.
+#[derive(Clone)]
+pub(crate) struct Member {
+    pub(crate) txn: TxnId,
+    /// What it waited for.
+    pub(crate) place: Place,
+    pub(crate) mode: Mode,
+    /// The number of its changes, if it is a transaction of statements.
+    pub(crate) written: Option<u64>,
+    pub(crate) gave_way: bool,
+}
+
+/// Number of circles that are kept for reports.
+const CIRCLES_KEPT: usize = 8;
+
 /// A transaction that waits.
 pub(super) struct Waiting {
     pub(super) place: Place,
@@ -146,6 +170,8 @@ pub(super) struct LockTable {
     pub(super) stopped: Option<NoLock>,
     /// Transactions of statements that have not ended: a user's thread ends them.
     pub(super) of_statements: HashSet<TxnId, FixedState>,
+    /// The last circles.
+    pub(super) circles: VecDeque<Circle>,
     /// The database is being closed: no transaction of statements will give up its locks any more.
     pub(super) is_closing: bool,
     rows: HashMap<SpaceId, SpaceLocks, FixedState>,
@@ -361,6 +387,20 @@ impl LockTable {
             }
         }
         Vec::new()
+    }
+
+    /// Keeps a circle for reports.
+    pub(super) fn note_circle(&mut self, circle: &[TxnId], victim: TxnId) {
+        let member = |txn: &TxnId| {
+            let waiting = self.waiting.get(txn)?;
+            let line = &self.lock(&waiting.place)?.waiters;
+            let mode = line.iter().find(|waiter| waiter.txn == *txn)?.mode;
+            let (place, written) = (waiting.place.clone(), waiting.written);
+            Some(Member { txn: *txn, place, mode, written, gave_way: *txn == victim })
+        };
+        let members = circle.iter().filter_map(member).collect();
+        self.circles.truncate(CIRCLES_KEPT - 1);
+        self.circles.push_front(Circle { found_ns: clock::coarse_ns(), members });
     }
 
     /// The member of a circle that gives way: of those that may, the one with the fewest changes, and of several such

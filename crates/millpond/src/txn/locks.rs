@@ -26,7 +26,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use super::commit_table::CommitTable;
-use super::lock_table::{LockTable, Mode, NoLock, Place, Waiter, Waiting};
+use super::lock_table::{Circle, LockTable, Mode, NoLock, Place, Waiter, Waiting};
 use crate::base::clock::{self, nanos};
 use crate::base::error::Error;
 use crate::base::handoff::Handoff;
@@ -45,6 +45,7 @@ pub(crate) struct Locks {
     rows: AtomicUsize,
     /// Number of transactions that wait in a line.
     waiting: AtomicUsize,
+    deadlocks: AtomicU64,
     commits: Arc<CommitTable>,
 }
 
@@ -102,6 +103,7 @@ impl Locks {
             oldest: AtomicU64::default(),
             rows: AtomicUsize::default(),
             waiting: AtomicUsize::default(),
+            deadlocks: AtomicU64::default(),
             commits,
         }
     }
@@ -126,6 +128,21 @@ impl Locks {
     /// Notes a transaction of statements.
     pub(super) fn begin_statements(&self, txn: TxnId) {
         self.with(|table| _ = table.of_statements.insert(txn));
+    }
+
+    /// Whether a transaction waits for a lock.
+    pub(crate) fn is_waiting(&self, txn: TxnId) -> bool {
+        self.table.lock().waiting.contains_key(&txn)
+    }
+
+    /// The last circles of waiting transactions, the newest first.
+    pub(crate) fn circles(&self) -> Vec<Circle> {
+        self.table.lock().circles.iter().cloned().collect()
+    }
+
+    /// Number of circles so far.
+    pub(crate) fn deadlocks(&self) -> u64 {
+        self.deadlocks.load(Ordering::Relaxed)
     }
 
     /// The database is being closed. Current and later waiters for a transaction of statements get an error: its thread
@@ -258,7 +275,10 @@ impl Locks {
                 if circle.is_empty() || planted!("deadlocks_not_found") {
                     return Ok(Some(handoff));
                 }
-                match table.victim(&circle) {
+                let victim = table.victim(&circle);
+                table.note_circle(&circle, victim.unwrap_or(txn));
+                self.deadlocks.fetch_add(1, Ordering::Relaxed);
+                match victim {
                     Some(victim) if victim != txn => _ = table.refuse(victim, Some(NoLock::Deadlock)),
                     _ => {
                         table.leave(txn);

@@ -43,11 +43,16 @@ impl OwnChanges {
         self.is_over.store(true, Ordering::Release);
     }
 
+    /// Whether the transaction is over.
+    pub(crate) fn is_over(&self) -> bool {
+        self.is_over.load(Ordering::Acquire)
+    }
+
     /// What was read for the transaction, or the error that it was over before.
     pub(crate) fn unless_over<T>(&self, read: Result<T, Error>) -> Result<T, Error> {
-        match self.is_over.load(Ordering::Acquire) {
+        match self.is_over() {
             true if planted!("scan_outlives_its_transaction") => read,
-            true => Err(Error::TransactionOver("the transaction of this scan is over: begin another".into())),
+            true => Err(Error::TransactionOver("the transaction of this read is over: begin another".into())),
             false => read,
         }
     }

@@ -11,7 +11,7 @@ use std::time::Duration;
 use millpond::classic::{AdaptiveFlushingMethod, Doublewrite, EmptyFreeListAlgorithm, FlushNeighbors, LogRecentClosed};
 use millpond::metrics::{METRICS, MetricKind, MetricValue, WaitClass};
 use millpond::simulation::{Image, SimulatedDisk, Unsynced, run, sleep_ns, spawn};
-use millpond::{ByteSize, Db, Durability, Error, Options, WriteBatch};
+use millpond::{ByteSize, Db, Durability, Error, Options, Tree, TxnOptions, WriteBatch};
 
 use crate::pool::{put_loosely, scattered, scattered_rows};
 use crate::support::{IN_PLACE, SLOW, SMALL, Shape, disk_of, open, reopen_options, settle, small_options};
@@ -417,6 +417,7 @@ fn what_goes(seen: &Seen) {
             assert!(snapshot.get(&tree, scattered(1_500)).expect("read").is_some());
             seen.look(db);
             drop(snapshot);
+            circle(db, &tree, seen);
             drop(tree);
             seen.watch(db, || db.drop_tree("t").expect("dropped"));
             // The busy keeper comes to the dropped tree's pages later; the schedule decides when it is busy.
@@ -463,6 +464,23 @@ fn failures(seen: &Seen) {
         db.checkpoint().expect_err("the device is gone");
         seen.look(&db);
     });
+}
+
+/// Two transactions that wait for each other.
+fn circle(db: &Db, tree: &Tree, seen: &Seen) {
+    let [mut one, mut two] = [(); 2].map(|()| db.begin(TxnOptions::new()).expect("begun"));
+    one.put(tree, "one", "1").expect("written");
+    two.put(tree, "two", "1").expect("written");
+    sleep_ns(20_000_000);
+    seen.look(db);
+    let waiter = {
+        let tree = tree.clone();
+        spawn("two", move || two.put(&tree, "one", "2")).expect("a thread")
+    };
+    sleep_ns(20_000_000);
+    assert!(matches!(one.put(tree, "two", "2"), Err(Error::Deadlock(_))));
+    waiter.join().expect("no panic").expect("the other gave way");
+    seen.look(db);
 }
 
 #[test]

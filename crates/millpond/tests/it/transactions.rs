@@ -768,3 +768,114 @@ fn rows_that_are_modified_in_place_lose_no_update() {
     });
     assert_eq!(sound(&disk).deleted_rows, 0);
 }
+
+/// A transaction whose user has gone away is rolled back, and only such a one. Until then it is listed.
+#[test]
+fn a_forgotten_transaction_is_rolled_back_after_its_time() {
+    let disk = SimulatedDisk::new();
+    run(1, || {
+        let options = small_options().durability(Durability::None);
+        let db = open(&disk, options.idle_transaction_timeout(Some(Duration::from_secs(5))));
+        let tree = db.create_tree("t").expect("created");
+        tree.put("a", "1").expect("written");
+        let (mut forgotten, mut locker, mut busy, reader) = (begin(&db), begin(&db), begin(&db), begin(&db));
+        forgotten.put(&tree, "a", "2").expect("written");
+        let mut scan = forgotten.scan(&tree, ..).expect("here");
+        sleep_ns(1000 * MS);
+        locker.get_for_update(&tree, "b").expect("locked");
+        busy.put(&tree, "c", "2").expect("written");
+        reader.get(&tree, "a").expect("read");
+        let open = db.open_transactions();
+        assert_eq!(open.iter().map(|open| open.age.as_secs()).collect::<Vec<_>>(), [1, 0, 0]);
+        let waiter = {
+            let tree = tree.clone();
+            spawn("waiter", move || tree.put("a", "3")).expect("a thread")
+        };
+        for _ in 0..8 {
+            sleep_ns(1000 * MS);
+            busy.put(&tree, "c", "3").expect("it is in use");
+        }
+        waiter.join().expect("no panic").expect("written");
+        assert_eq!(tree.get("a").expect("read").as_deref(), Some(&b"3"[..]));
+        assert_eq!(db.open_transactions().len(), 1);
+        for error in [
+            forgotten.put(&tree, "a", "4").expect_err("over"),
+            forgotten.get(&tree, "a").map(drop).expect_err("over"),
+            scan.next_row().map(drop).expect_err("over"),
+            locker.get_for_update(&tree, "b").map(drop).expect_err("over"),
+            forgotten.commit().map(drop).expect_err("over"),
+        ] {
+            assert!(matches!(error, Error::TransactionOver(_)), "{error}");
+        }
+        let error = locker.commit().expect_err("over");
+        assert!(error.to_string().contains("idle_transaction_timeout"), "{error}");
+        assert_eq!(reader.get(&tree, "a").expect("it keeps nobody from anything").as_deref(), Some(&b"1"[..]));
+        db.set_option("idle_transaction_timeout", "none").expect("set");
+        sleep_ns(20_000 * MS);
+        busy.commit().expect("nothing ends it now");
+        drop((tree, reader));
+        settle(&db);
+        db.close().expect("closed");
+    });
+    assert_eq!(sound(&disk).deleted_rows, 0);
+}
+
+/// Beside an idle writer purge and the reuse of undo pages go on: only stamps stay.
+#[test]
+fn an_idle_writer_holds_up_neither_purge_nor_undo_pages() {
+    let disk = SimulatedDisk::new();
+    run(1, || {
+        let db = open(&disk, small_options().durability(Durability::None));
+        let (tree, table) = (db.create_tree("t").expect("created"), table_of(&db, "u"));
+        let mut idle = begin(&db);
+        idle.put(&tree, "mine", "1").expect("written");
+        let mut most = 0;
+        for turn in 0..40u32 {
+            for key in 0..30u32 {
+                let row = [&[0, 0][..], &(key + turn * 30).to_be_bytes(), &[7; 200]].concat();
+                table.put(key.to_be_bytes(), row).expect("written");
+                tree.put(key.to_be_bytes(), turn.to_be_bytes()).expect("written");
+                tree.delete((key + 1).to_be_bytes()).expect("written");
+            }
+            sleep_ns(200 * MS);
+            most = most.max(db.stats().undo_pages);
+        }
+        let stats = db.stats();
+        assert!(most < 24, "{most} undo pages");
+        assert!(stats.purged_rows > 1000, "{} rows purged", stats.purged_rows);
+        idle.commit().expect("committed");
+        settle(&db);
+        drop((tree, table));
+        db.close().expect("closed");
+    });
+    assert_eq!(sound(&disk).deleted_rows, 0);
+}
+
+/// The story of a deadlock, for people.
+#[test]
+fn the_last_deadlocks_are_told() {
+    with_tree(1, |db, tree| {
+        assert!(db.deadlocks().is_empty());
+        let (mut one, mut two) = (begin(db), begin(db));
+        one.put(tree, "a", "1").expect("written");
+        two.put(tree, "b", "1").expect("written");
+        two.put(tree, "c", "1").expect("written");
+        let other = {
+            let tree = tree.clone();
+            spawn("two", move || two.put(&tree, "a", "2").and_then(|()| two.commit().map(drop))).expect("a thread")
+        };
+        sleep_ns(10 * MS);
+        assert!(matches!(one.get_for_share(tree, "b"), Err(Error::Deadlock(_))));
+        other.join().expect("no panic").expect("committed");
+        sleep_ns(3000 * MS);
+        let told = db.deadlocks();
+        assert_eq!((told.len(), told[0].ago.as_secs(), db.stats().deadlocks), (1, 3, 1));
+        let (a, b) = (told[0].parties[0].id, told[0].parties[1].id);
+        let story = format!(
+            "transaction {a}, with 1 change, waited for key 'b' of tree 't', shared, which {b} had; it gave way\n\
+             transaction {b}, with 2 changes, waited for key 'a' of tree 't', exclusive, which {a} had"
+        );
+        assert_eq!(told[0].to_string(), story);
+        assert!(db.status_text().contains("it gave way"), "{}", db.status_text());
+    });
+}
