@@ -163,13 +163,29 @@ impl IndexScan {
         }
     }
 
+    /// Goes to the next entry at an end whose row the reader sees with these fields. False: there is none.
+    fn advance_to_a_row(&mut self, at: At) -> Result<bool, Error> {
+        while self.advance(at)? {
+            if !self.entries.may_disagree() {
+                return Ok(true);
+            }
+            let (table, view) = (&self.index.table, self.entries.view());
+            let row = self.entries.unless_ended(table.state.rows.get(&table.engine, &self.key, view));
+            let row = row.inspect_err(|_| self.has_failed = true)?;
+            if row.is_some_and(|row| self.index.state.definition.has_fields(&self.key, &row, &self.fields)) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
     /// The next entry's fields and primary key, borrowed until the next call. `None`: the range is exhausted, or an
     /// error came before.
     ///
     /// # Errors
     /// Those of [`Table::get`].
     pub fn next_entry(&mut self) -> Result<Option<RowRef<'_>>, Error> {
-        Ok(self.advance(At::Front)?.then_some((&self.fields, &self.key)))
+        Ok(self.advance_to_a_row(At::Front)?.then_some((&self.fields, &self.key)))
     }
 
     /// The fields and primary key of the last entry not taken yet; otherwise like [`next_entry`](Self::next_entry).
@@ -177,7 +193,7 @@ impl IndexScan {
     /// # Errors
     /// Those of [`Table::get`].
     pub fn next_entry_back(&mut self) -> Result<Option<RowRef<'_>>, Error> {
-        Ok(self.advance(At::Back)?.then_some((&self.fields, &self.key)))
+        Ok(self.advance_to_a_row(At::Back)?.then_some((&self.fields, &self.key)))
     }
 }
 
@@ -231,7 +247,7 @@ impl IndexRows {
             let found = found.map(|row| row.filter(|row| index.state.definition.has_fields(key, row, fields)));
             let row = match found {
                 // By now a writer may have deleted the row or changed its fields.
-                Ok(None) if view.at.is_none() || entries.is_behind() => continue,
+                Ok(None) if view.at.is_none() || entries.is_behind() || entries.may_disagree() => continue,
                 Ok(None) => {
                     self.scan.has_failed = true;
                     return Err(self.scan.index.is_of_another_row(&self.scan.fields, &self.scan.key));

@@ -8,7 +8,7 @@ use std::time::Duration;
 use crate::api::database::Db;
 use crate::api::snapshot::RowsOf;
 use crate::api::table::{Modify, Table};
-use crate::api::txn_options::{OnConflict, TxnOptions};
+use crate::api::txn_options::{Isolation, OnConflict, TxnOptions};
 use crate::base::clock::{self, nanos};
 use crate::base::error::Error;
 use crate::base::ids::{CommitTs, Lsn};
@@ -347,7 +347,7 @@ impl Transaction {
             None => engine.begin_write(),
             Some(_) => engine.begin_statement(slot.owed()),
         };
-        slot.set_terms(self.patience(timeout), self.first_wins());
+        slot.set_terms(self.patience(timeout), self.first_wins(), self.is_mixed());
         self.changes.begin(slot.txn());
         let done = run(&engine, &mut slot);
         self.cancelled.store(false, Ordering::Release);
@@ -380,6 +380,16 @@ impl Transaction {
         let timeout = timeout.unwrap_or(self.options.lock_timeout);
         let until_ns = if timeout.is_zero() { 0 } else { clock::now_ns().saturating_add(nanos(timeout)) };
         Patience { until_ns: Some(until_ns), cancelled: Some(Arc::clone(&self.cancelled)), ..Patience::BATCH }
+    }
+
+    /// Whether it has readers of a snapshot, and may change rows beyond that: at repeatable read with the latest rows, and
+    /// at read committed while a scan is open. The handle and the list of open transactions know of its changes, too.
+    fn is_mixed(&self) -> bool {
+        let has_readers = match self.options.isolation {
+            Isolation::ReadCommitted => Arc::strong_count(&self.changes) > 2,
+            Isolation::RepeatableRead => self.snapshot.get().is_some(),
+        };
+        has_readers && self.first_wins().is_none()
     }
 
     /// The snapshot since which no other transaction may have changed a row that this one changes.

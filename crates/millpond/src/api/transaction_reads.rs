@@ -6,7 +6,7 @@ use crate::api::index::{Index, IndexRows, IndexScan};
 use crate::api::read_mode::{OnLocked, Read, ReadMode, Sees, Ticket};
 use crate::api::snapshot::RowsOf;
 use crate::api::transaction::{Transaction, of_another_database};
-use crate::api::txn_options::Isolation;
+use crate::api::txn_options::{Isolation, OnConflict};
 use crate::base::error::Error;
 use crate::base::ids::{CommitTs, SpaceId};
 use crate::btree::scan::OwnedRow;
@@ -32,7 +32,9 @@ impl Transaction {
 
     /// A reader of the rows that this transaction sees.
     fn reader(&self) -> Reader {
-        Reader { snapshot: Some(self.snapshot()), own: Some(Arc::clone(&self.changes)) }
+        let first_wins = self.options.on_conflict == OnConflict::Error;
+        let is_mixed = self.options.isolation == Isolation::ReadCommitted || !first_wins;
+        Reader { snapshot: Some(self.snapshot()), own: Some(Arc::clone(&self.changes)), is_mixed }
     }
 
     pub(super) fn state_of<'t>(&self, RowsOf { engine, state }: RowsOf<'t>) -> Result<&'t Arc<TreeState>, Error> {
@@ -238,7 +240,7 @@ impl Transaction {
         let state = self.state_of(of)?;
         let reader = match sees {
             Sees::Snapshot => self.reader_of(state)?,
-            Sees::Newest | Sees::Locked(_) => Reader { snapshot: None, own: Some(Arc::clone(&self.changes)) },
+            Sees::Newest | Sees::Locked(_) => Reader { own: Some(Arc::clone(&self.changes)), ..Reader::default() },
         };
         Ok(Scan::new(&self.engine, state, reader, Some(range)))
     }

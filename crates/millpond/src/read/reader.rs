@@ -14,6 +14,9 @@ pub(crate) struct Reader {
     pub(crate) snapshot: Option<Arc<LiveSnapshot>>,
     /// The changes of the reader's transaction.
     pub(crate) own: Option<Arc<OwnChanges>>,
+    /// The transaction changes rows that were changed since its snapshot: then it sees the row as it has changed it, and
+    /// the entry of the version at the snapshot.
+    pub(crate) is_mixed: bool,
 }
 
 impl Reader {
@@ -24,12 +27,17 @@ impl Reader {
 
     /// A reader outside of transactions, at a snapshot.
     pub(crate) fn at(snapshot: &Arc<LiveSnapshot>) -> Reader {
-        Reader { snapshot: Some(Arc::clone(snapshot)), own: None }
+        Reader { snapshot: Some(Arc::clone(snapshot)), ..Reader::default() }
     }
 
     pub(crate) fn view(&self) -> View {
         let at = self.snapshot.as_ref().map(|snapshot| snapshot.at());
         View { at, own: self.own.as_ref().and_then(|own| own.txn()) }
+    }
+
+    /// Whether the reader may see an entry whose row it sees otherwise: such an entry is to be left out.
+    pub(crate) fn may_disagree(&self) -> bool {
+        self.is_mixed && self.own.as_ref().is_some_and(|own| own.count() > 0)
     }
 
     /// Number of changes of the reader's transaction so far.

@@ -77,6 +77,11 @@ impl Scan {
         self.reader.unless_ended(read)
     }
 
+    /// Whether the scan may return an entry whose row is another for its reader.
+    pub(crate) fn may_disagree(&self) -> bool {
+        self.reader.may_disagree()
+    }
+
     /// Whether the scan's transaction has changed something since the rows were fetched.
     pub(crate) fn is_behind(&self) -> bool {
         self.follows.as_ref().is_some_and(|follows| follows.changes != self.reader.changes())

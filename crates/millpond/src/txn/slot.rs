@@ -83,6 +83,8 @@ pub(crate) struct Own {
     /// How it waits for locks.
     patience: Patience,
     owed: u64,
+    /// It may change rows beyond the snapshot of its readers (ROWS-4).
+    is_mixed: bool,
 }
 
 /// The undo records of a transaction of several groups.
@@ -111,6 +113,7 @@ impl Own {
             first_wins: None,
             patience: Patience::BATCH,
             owed: 0,
+            is_mixed: false,
         }
     }
 
@@ -184,9 +187,14 @@ impl Slot<'_> {
     }
 
     /// Sets how the transaction waits for locks, and the snapshot since which no other transaction may have changed a
-    /// row that it changes.
-    pub(crate) fn set_terms(&mut self, patience: Patience, first_wins: Option<Arc<Live>>) {
-        (self.own.patience, self.own.first_wins) = (patience, first_wins);
+    /// row that it changes. `is_mixed`: it has readers of a snapshot, and may change rows beyond that.
+    pub(crate) fn set_terms(&mut self, patience: Patience, first_wins: Option<Arc<Live>>, is_mixed: bool) {
+        (self.own.patience, self.own.first_wins, self.own.is_mixed) = (patience, first_wins, is_mixed);
+    }
+
+    /// Whether the transaction has readers of a snapshot, and may change rows beyond that.
+    pub(crate) fn is_mixed(&self) -> bool {
+        self.own.is_mixed
     }
 
     /// The snapshot since which no other transaction may have changed a row that this one changes.

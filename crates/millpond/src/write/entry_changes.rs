@@ -5,6 +5,8 @@
 //! ROWS-2  A batch removes entries before it adds entries: so rows may exchange unique values in one batch.
 //! ROWS-3  A writer of rows holds the table's gate, shared, from its look at the list of indexes until its batch is
 //!         written. A thread that changes the list holds the gate exclusively. So no writer uses an old list.
+//! ROWS-4  A transaction that may change a row beyond its snapshot changes all entries of the row: those that stay get
+//!         its stamp. So its readers see the row's entries if they see the row, though others made them since.
 
 use std::ops::Range;
 
@@ -22,6 +24,8 @@ pub(crate) struct EntryChanges<'t> {
     /// The keys of all these entries.
     bytes: EntryBytes,
     changes: SmallVec<[EntryChange<'t>; 4]>,
+    /// Entries that stay are changed, too (ROWS-4).
+    changes_all: bool,
 }
 
 struct EntryChange<'t> {
@@ -30,9 +34,16 @@ struct EntryChange<'t> {
     row_key: &'t [u8],
     gone: Option<Range<usize>>,
     new: Option<Range<usize>>,
+    /// Both are the same entry, which stays.
+    stays: bool,
 }
 
 impl<'t> EntryChanges<'t> {
+    /// No changes so far, of a transaction that changes all entries of its rows.
+    pub(crate) fn of_all_entries() -> EntryChanges<'t> {
+        EntryChanges { changes_all: true, ..EntryChanges::default() }
+    }
+
     /// Adds the changes in `indexes` when the row `key` of `table` changes from `old` to `new`; `None`: there is no
     /// row.
     pub(crate) fn add(
@@ -46,14 +57,14 @@ impl<'t> EntryChanges<'t> {
         for index in &indexes.all {
             let gone = self.keep(index, key, old).map_err(|_| damaged(table, index))?;
             let new = self.keep(index, key, new).map_err(|short| table.too_short(index, key, short))?;
-            self.note(EntryChange { index, is_noted: false, row_key: key, gone, new });
+            self.note(EntryChange { index, is_noted: false, row_key: key, gone, new, stays: false });
         }
         if let Some(index) = indexes.noted.as_ref().filter(|_| !planted!("build_forgets_changes")) {
             // A row that is too short has no entry. It is removed or grows before the build reads it, or the build
             // fails.
             let gone = self.keep(index, key, old).unwrap_or(None);
             let new = self.keep(index, key, new).map_err(|short| table.too_short(index, key, short))?;
-            self.note(EntryChange { index, is_noted: true, row_key: key, gone, new });
+            self.note(EntryChange { index, is_noted: true, row_key: key, gone, new, stays: false });
         }
         Ok(())
     }
@@ -61,7 +72,11 @@ impl<'t> EntryChanges<'t> {
     fn note(&mut self, change: EntryChange<'t>) {
         match (&change.gone, &change.new) {
             (Some(gone), Some(new)) if self.bytes[gone.clone()] == self.bytes[new.clone()] => {
-                self.bytes.truncate(gone.start);
+                if self.changes_all && !change.is_noted && !planted!("entries_that_stay_keep_their_stamp") {
+                    self.changes.push(EntryChange { stays: true, ..change });
+                } else {
+                    self.bytes.truncate(gone.start);
+                }
             }
             (None, None) => {}
             (Some(_), Some(_)) if planted!("old_entry_kept") => {
@@ -81,7 +96,7 @@ impl<'t> EntryChanges<'t> {
 
     /// The changes of the indexes' trees: first the entries that go, then the new ones (ROWS-2).
     pub(crate) fn ops(&self) -> impl Iterator<Item = Op<'_>> {
-        let gone = self.changes.iter().filter_map(|change| {
+        let gone = self.changes.iter().filter(|change| !change.stays).filter_map(|change| {
             let key = &self.bytes[change.gone.clone()?];
             Some(Op::new(&change.index.entries, key, if change.is_noted { NOTE } else { Change::Delete }))
         });
@@ -90,6 +105,8 @@ impl<'t> EntryChanges<'t> {
             let value = if change.index.definition.is_unique { change.row_key } else { &[] };
             let change_of_tree = match change.is_noted {
                 true => NOTE,
+                // A change that is none: only the stamp is new.
+                false if change.stays => Change::Expect(Some(value)),
                 false if planted!("unique_not_demanded") => Change::Put(value),
                 false => Change::Insert(value),
             };

@@ -103,8 +103,8 @@ impl<'a> Wanted<'a> {
         &'t self,
         indexes: &'t [ReadGuard<'_, Indexes>],
         old_rows: &OldRows,
+        mut entries: EntryChanges<'t>,
     ) -> Result<EntryChanges<'t>, Error> {
-        let mut entries = EntryChanges::default();
         for (row, old) in self.rows.iter().zip(old_rows) {
             let last = self.ops_of(row).iter().rfind(|op| !matches!(op.change, Change::Expect(_)));
             let new = last.and_then(|op| op.change.value());
@@ -117,7 +117,7 @@ impl<'a> Wanted<'a> {
     fn insert(&self, engine: &Engine) -> Result<Option<Done>, Error> {
         apply_with(engine, |slot| {
             let indexes = self.enter(engine);
-            let entries = self.entries(&indexes, &vec![None; self.rows.len()])?;
+            let entries = self.entries(&indexes, &vec![None; self.rows.len()], EntryChanges::default())?;
             let mut ops: Vec<Op<'_>> = self.asked().chain(entries.ops()).collect();
             try_apply(engine, &mut ops, Size::Any, slot)
         })
@@ -135,7 +135,7 @@ impl<'a> Wanted<'a> {
                 };
                 let old_rows: OldRows = self.rows.iter().map(read).collect::<Result<_, _>>()?;
                 let indexes = self.enter(engine);
-                let entries = self.entries(&indexes, &old_rows)?;
+                let entries = self.entries(&indexes, &old_rows, EntryChanges::default())?;
                 let mut ops = self.of_trees.clone();
                 for (row, old) in self.rows.iter().zip(&old_rows) {
                     let changes = self.ops_of(row);
@@ -178,7 +178,7 @@ impl<'a> Wanted<'a> {
             Ok(old.filter(|_| self.must_read(row)))
         };
         let old_rows: OldRows = self.rows.iter().map(lock).collect::<Result<_, Error>>()?;
-        let entries = self.entries(&indexes, &old_rows)?;
+        let entries = self.entries(&indexes, &old_rows, EntryChanges::default())?;
         large.write(self.asked().chain(entries.ops()).collect())
     }
 }
@@ -201,6 +201,11 @@ pub(super) fn write_rows_of(engine: &Engine, batch: &WriteBatch, slot: &mut Slot
         Err(error) if !is_unexpected(&error) => Err(error),
         Ok(None) | Err(_) => wanted.lock_and_write_in(engine, &indexes, slot),
     }
+}
+
+/// The changes of entries, none so far, that a statement makes.
+fn changes_of<'t>(slot: &Slot<'_>) -> EntryChanges<'t> {
+    if slot.is_mixed() { EntryChanges::of_all_entries() } else { EntryChanges::default() }
 }
 
 fn is_unexpected(error: &Error) -> bool {
@@ -234,7 +239,7 @@ pub(super) fn modify_row_of(
         let op = Op::new(&table.rows, key, change);
         ensure_chunk_trees(engine, &[op])?;
         let indexes = table.enter(&engine.waits);
-        let mut entries = EntryChanges::default();
+        let mut entries = changes_of(slot);
         entries.add(table, &indexes, key, old.as_deref(), change.value())?;
         let expect = Op { change: Change::Expect(old.as_deref()), ..op };
         let mut ops: Vec<Op<'_>> = [expect, op].into_iter().chain(entries.ops()).collect();
@@ -260,7 +265,7 @@ impl Wanted<'_> {
             false => Ok(None),
         };
         let old_rows: OldRows = self.rows.iter().map(read).collect::<Result<_, _>>()?;
-        let entries = self.entries(indexes, &old_rows)?;
+        let entries = self.entries(indexes, &old_rows, changes_of(slot))?;
         let mut ops = self.expecting(&old_rows);
         ops.extend(entries.ops());
         write_ops(engine, &mut ops, Size::OneGroup, slot)
@@ -283,7 +288,7 @@ impl Wanted<'_> {
             false => Ok(None),
         };
         let old_rows: OldRows = self.rows.iter().map(lock).collect::<Result<_, Error>>()?;
-        let entries = self.entries(indexes, &old_rows)?;
+        let entries = self.entries(indexes, &old_rows, changes_of(slot))?;
         let mut ops: Vec<Op<'_>> = self.asked().chain(entries.ops()).collect();
         let done = write_ops(engine, &mut ops, Size::Any, slot)?;
         done.ok_or_else(|| Error::Bug("a statement of any size is too large".into()))

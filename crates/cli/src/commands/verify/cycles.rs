@@ -118,7 +118,9 @@ impl Oracle {
             }
             self.last_commit = commit;
             let mut own: BTreeMap<u32, List> = BTreeMap::new();
-            for (_, event) in &txn.events {
+            // What was taken back was never committed; others may have written the same lists since.
+            let took_back = txn.events.iter().rposition(|(_, event)| matches!(event, Event::TookBack));
+            for (_, event) in txn.events.iter().skip(took_back.unwrap_or(0)) {
                 let Event::Write { list, base, new, from_a_read } = event else { continue };
                 let versions = &self.versions[*list as usize];
                 let newest = own.get(list).or_else(|| versions.last().map(|version| &version.list));
@@ -148,6 +150,14 @@ impl Oracle {
         versions.partition_point(|version| version.commit <= moment).saturating_sub(1)
     }
 
+    /// The versions around a moment, for a story.
+    fn near(&self, list: u32, moment: u64) -> String {
+        let at = self.at(list, moment);
+        let versions = self.versions[list as usize].iter().skip(at.saturating_sub(2)).take(5);
+        let told = versions.map(|Version { commit, list, .. }| format!("{} elements from {commit} on", list.count));
+        told.collect::<Vec<_>>().join(", ")
+    }
+
     /// The place of the version with this content.
     fn find(&self, list: u32, seen: &List) -> Option<usize> {
         self.versions[list as usize].iter().rposition(|version| version.list == *seen)
@@ -160,6 +170,7 @@ impl Oracle {
         for (known, event) in &txn.events {
             match event {
                 Event::Write { list, new, .. } => _ = own.insert(*list, new.clone()),
+                Event::TookBack => own.clear(),
                 Event::Read { list, seen, .. } => {
                     self.seen.reads += 1;
                     if let Some(own) = own.get(list) {
@@ -226,27 +237,38 @@ impl Oracle {
         seen: &[(u32, List)],
         own: &HashMap<u32, List>,
     ) -> Result<(), String> {
-        let is_so_at = |moment: u64| {
+        let seen: BTreeMap<u32, &List> = seen.iter().map(|(list, seen)| (*list, seen)).collect();
+        // The lists that are others at a moment, each as it has to be.
+        let others_at = |moment: u64| -> Vec<(u32, Option<&List>)> {
             let list_at =
                 |list: u32| own.get(&list).unwrap_or(&self.versions[list as usize][self.at(list, moment)].list);
-            let wanted = (0..LISTS).map(|list| (list, list_at(list))).filter(|(_, list)| list.bucket() == bucket);
-            wanted.eq(seen.iter().map(|(list, seen)| (*list, seen)))
+            let wanted = |list| Some(list_at(list)).filter(|list| list.bucket() == bucket);
+            let lists = (0..LISTS).map(|list| (list, wanted(list)));
+            lists.filter(|(list, wanted)| *wanted != seen.get(list).copied()).collect()
+        };
+        let told = |moment: u64| match others_at(moment).as_slice() {
+            [] => Ok(()),
+            others => {
+                let other = |(list, wanted): &(u32, Option<&List>)| {
+                    let text = |list: Option<&List>| list.map_or_else(|| "not in it".to_owned(), shown);
+                    let (is, was, near) = (text(*wanted), text(seen.get(list).copied()), self.near(*list, moment));
+                    format!("list {list} is {is} and was {was} ({near})")
+                };
+                let others: Vec<String> = others.iter().map(other).collect();
+                Err(format!("it read bucket {bucket}, but at {moment} {}", others.join(", ")))
+            }
         };
         if let Some(moment) = self.moment(txn) {
-            return match is_so_at(moment) {
-                true => Ok(()),
-                false => Err(format!("the lists of bucket {bucket} are others at its snapshot of {moment}")),
-            };
+            return told(moment);
         }
         // The moments that differ: when it began, and each commit since, up to its own.
         let until = txn.commit.map_or(u64::MAX, u64::from);
         let mut moments: Vec<u64> = self.versions.iter().flatten().map(|version| version.commit).collect();
-        moments.retain(|commit| (known..until).contains(commit));
+        moments.retain(|commit| (known..=until).contains(commit));
         moments.push(known);
-        match moments.into_iter().any(is_so_at) {
-            true => Ok(()),
-            false => Err(format!("the lists of bucket {bucket} are of no one moment after {known}")),
-        }
+        // If it is of none of them: the one that is most like it.
+        let nearest = moments.into_iter().min_by_key(|moment| others_at(*moment).len());
+        nearest.map_or(Ok(()), told)
     }
 
     /// The dependencies of the committed transactions of a round.
@@ -265,6 +287,10 @@ impl Oracle {
                 let read: &[(u32, List)] = match event {
                     Event::Write { list, .. } => {
                         own.insert(*list);
+                        continue;
+                    }
+                    Event::TookBack => {
+                        own.clear();
                         continue;
                     }
                     Event::Read { list, seen, .. } => &[(*list, seen.clone())],
@@ -439,6 +465,7 @@ fn story(txn: &Ended) -> String {
                 let from = if *from_a_read { ", from what it had read" } else { "" };
                 write!(text, "\n      wrote list {list}{from}: {}", shown(new))
             }
+            Event::TookBack => write!(text, "\n      took all its writes back"),
         };
     }
     let _ = write!(text, "\n      and {end}");

@@ -80,6 +80,8 @@ pub(super) enum Event {
     ReadBucket { bucket: u32, seen: Vec<(u32, List)> },
     /// It wrote a list, which it took to be `base` before. `from_a_read`: it had read that in an earlier step.
     Write { list: u32, base: List, new: List, from_a_read: bool },
+    /// It took all its writes so far back.
+    TookBack,
 }
 
 /// A transaction that has ended.
@@ -157,7 +159,7 @@ impl Client {
         let mut txn = lists.db.begin(self.options.clone()).map_err(|error| format!("no transaction: {error}"))?;
         let mut ended = Ended { id, snapshot: None, commit: None, events: Vec::new(), refused: None };
         let done = self.steps(lists, committed, &mut txn, &mut ended);
-        ended.snapshot = txn.snapshot_commit_ts();
+        ended.snapshot = txn.snapshot_commit_ts().or(ended.snapshot);
         match done {
             Ok(Ok(())) => {}
             Ok(Err(wrong)) => return Err(wrong),
@@ -257,25 +259,15 @@ impl Client {
                 }
             };
             ended.events.push((known, event));
+            // After a deadlock it is not known any more.
+            ended.snapshot = txn.snapshot_commit_ts();
             // Now and then all writes so far are taken back.
             if step + 1 < steps && self.random.random_ratio(1, 20) {
                 txn.rollback_to(place)?;
-                ended.events.retain(|(_, event)| !matches!(event, Event::Write { .. }));
-                // What was read of them is no event either.
-                ended.events.retain(|(_, event)| !has_own(event, ended.id));
+                ended.events.push((known, Event::TookBack));
             }
         }
         Ok(Ok(()))
-    }
-}
-
-/// Whether an event has seen an element of this transaction.
-fn has_own(event: &Event, id: u64) -> bool {
-    let is_own = |list: &List| list.last.iter().any(|element| writer_of(*element) == id);
-    match event {
-        Event::Read { seen, .. } => is_own(seen),
-        Event::ReadBucket { seen, .. } => seen.iter().any(|(_, list)| is_own(list)),
-        Event::Write { new, .. } => is_own(new),
     }
 }
 
