@@ -90,7 +90,7 @@ interrupted, 143 terminated.
 
 Examples:
   millpond verify isolation
-  millpond verify isolation --level repeatable-read --transactions 1000000 --threads 16")]
+  millpond verify isolation --level=repeatable-read --transactions=1000000 --threads=16")]
 pub(crate) struct IsolationArgs {
     /// How many transactions to run at each level at least
     #[arg(long, value_name = "N", default_value = "6000", value_parser = option_values::rows)]

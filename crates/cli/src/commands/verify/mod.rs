@@ -18,7 +18,7 @@ use crate::exit::{Answer, Failure};
 #[command(after_long_help = "\
 Examples:
   millpond verify snapshot --reads 100000 --threads 4
-  millpond verify isolation --transactions 100000")]
+  millpond verify isolation --transactions=100000")]
 pub(crate) struct VerifyArgs {
     #[command(subcommand)]
     promise: Promise,
