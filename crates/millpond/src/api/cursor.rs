@@ -93,7 +93,8 @@ impl Cursor {
         }
         let Some((_, _, scan)) = &mut self.fetched else { return Ok(false) };
         let Some((key, value)) = scan.row_at(self.at)? else { return Ok(false) };
-        (self.key.clear(), self.value.clear());
+        self.key.clear();
+        self.value.clear();
         self.key.extend_from_slice(key);
         self.value.extend_from_slice(value);
         Ok(true)

@@ -382,8 +382,9 @@ impl Transaction {
         Patience { until_ns: Some(until_ns), cancelled: Some(Arc::clone(&self.cancelled)), ..Patience::BATCH }
     }
 
-    /// Whether it has readers of a snapshot, and may change rows beyond that: at repeatable read with the latest rows, and
-    /// at read committed while a scan is open. The handle and the list of open transactions know of its changes, too.
+    /// Whether it has readers of a snapshot, and may change rows beyond that: at repeatable read with the latest rows,
+    /// and at read committed while a scan is open. Two others know of its changes: the handle, and what it shares with
+    /// the engine.
     fn is_mixed(&self) -> bool {
         let has_readers = match self.options.isolation {
             Isolation::ReadCommitted => Arc::strong_count(&self.changes) > 2,

@@ -65,6 +65,10 @@ pub(crate) struct OpenTxn {
 }
 
 /// Whether the transaction goes on.
+#[expect(
+    clippy::large_enum_variant,
+    reason = "in memory of the transaction; a box would be an allocation for each call"
+)]
 enum State {
     /// Between two calls. `None`: it has neither changed nor locked anything.
     Open(Option<Own>),

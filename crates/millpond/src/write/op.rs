@@ -18,6 +18,9 @@ pub(crate) enum Change<V> {
     Expect(Option<V>),
 }
 
+/// Decides by a row (`None`: there is none) how it is changed; `None`: it stays.
+pub(crate) type Decide<'d> = dyn FnMut(Option<&[u8]>) -> Option<Change<Vec<u8>>> + 'd;
+
 impl<V> Change<V> {
     pub(crate) fn map<W>(self, get: impl FnOnce(V) -> W) -> Change<W> {
         match self {

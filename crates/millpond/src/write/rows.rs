@@ -20,7 +20,7 @@ use crate::txn::view::View;
 use crate::write::batch::{Place, WriteBatch};
 use crate::write::chunks::ensure_chunk_trees;
 use crate::write::entry_changes::EntryChanges;
-use crate::write::op::{Change, Op};
+use crate::write::op::{Change, Decide, Op};
 use crate::write::outcome::{Done, Size};
 use crate::write::parts::{Large, lock_row, write_ops};
 use crate::write::sizes::{is_large, probable_redo};
@@ -218,7 +218,7 @@ pub(super) fn modify_row_of(
     engine: &Engine,
     table: &Arc<TableState>,
     key: &[u8],
-    decide: &mut dyn FnMut(Option<&[u8]>) -> Option<Change<Vec<u8>>>,
+    decide: &mut Decide<'_>,
     slot: &mut Slot<'_>,
 ) -> Result<bool, Error> {
     slot.intend(table.rows.space, &engine.waits)?;

@@ -12,7 +12,7 @@ use crate::engine::table_state::TableState;
 use crate::txn::slot::Slot;
 use crate::undo::rollback::roll_back_to;
 use crate::write::batch::WriteBatch;
-use crate::write::op::Change;
+use crate::write::op::Decide;
 use crate::write::outcome::Done;
 use crate::write::rows::{modify_row_of, write_rows_of};
 
@@ -36,7 +36,7 @@ pub(crate) fn modify_statement(
     engine: &Engine,
     table: &Arc<TableState>,
     key: &[u8],
-    decide: &mut dyn FnMut(Option<&[u8]>) -> Option<Change<Vec<u8>>>,
+    decide: &mut Decide<'_>,
     slot: &mut Slot<'_>,
 ) -> Result<bool, Failed> {
     all_or_nothing(engine, slot, |slot| modify_row_of(engine, table, key, decide, slot))

@@ -49,7 +49,7 @@ impl Scene<'_> {
 
 /// Takes a step that need not wait.
 fn now(actor: &Actor, step: Step) -> Outcome {
-    actor.step(step).unwrap_or_else(|| panic!("{step:?} waits"))
+    actor.step(step).unwrap_or_else(|| unreachable!("{step:?} waits"))
 }
 
 /// Takes a step that waits.

@@ -20,6 +20,7 @@ mod planted;
 #[expect(dead_code, reason = "the pool uses more of it than the model")]
 mod free_frames;
 #[path = "../../../millpond/src/base/handoff.rs"]
+#[expect(dead_code, reason = "no thread of the model waits for a while only")]
 mod handoff;
 #[path = "../../../millpond/src/base/ids.rs"]
 #[expect(dead_code, reason = "the engine has more ids than the model")]
