@@ -14,8 +14,8 @@ pub(crate) struct Reader {
     pub(crate) snapshot: Option<Arc<LiveSnapshot>>,
     /// The changes of the reader's transaction.
     pub(crate) own: Option<Arc<OwnChanges>>,
-    /// The transaction changes rows that were changed since its snapshot: then it sees the row as it has changed it, and
-    /// the entry of the version at the snapshot.
+    /// The transaction changes rows that were changed since its snapshot: then it sees the row as it has changed it,
+    /// and the entry of the version at the snapshot.
     pub(crate) is_mixed: bool,
 }
 

@@ -223,10 +223,7 @@ impl Slot<'_> {
     /// Notes that the last record's changes are undone.
     pub(crate) fn last_is_undone(&mut self) {
         if let Some(parts) = &mut self.own.parts {
-            let undone = parts.records.pop();
-            if let Some((number, _)) = undone.filter(|_| planted!("part_numbers_used_again")) {
-                parts.next = number;
-            }
+            parts.records.pop();
         }
     }
 

@@ -2,7 +2,7 @@
 //! phenomena, and those of Berenson et al. The table in docs/isolation.md is compared with what happens.
 
 use millpond::simulation::{SimulatedDisk, run};
-use millpond::{Db, Durability, Field, Isolation, OnConflict, Table, TableDefinition};
+use millpond::{Db, Durability, Field, Isolation, Modify, OnConflict, Table, TableDefinition};
 
 use crate::actors::Outcome::{Conflict, Done, Over, Rows, Value};
 use crate::actors::Step::{Add, All, ByValue, Commit, Get, Insert, Put, Rollback};
@@ -296,6 +296,45 @@ fn a_conflict_names_the_row_and_leaves_the_transaction_open() {
         txn.commit().expect("committed");
         assert_eq!(table.scan(..).count(), 2);
         drop(table);
+        db.close().expect("closed");
+    });
+    sound(&disk);
+}
+
+/// With `OnConflict::Latest` a transaction changes a row beyond its snapshot. It sees its own version, by the row's
+/// only entry: not by the one that the snapshot has, nor is the one missing that another transaction has made since.
+#[test]
+fn an_index_shows_rows_that_were_changed_beyond_the_snapshot() {
+    let disk = SimulatedDisk::new();
+    run(1, || {
+        let db = open(&disk, small_options().durability(Durability::None));
+        let definition =
+            TableDefinition::new().unique("value", [Field::value(0..1)]).index("kind", [Field::value(1..2)]);
+        let table = db.create_table("t", definition).expect("created");
+        let (value, kind) = (table.index("value").expect("there"), table.index("kind").expect("there"));
+        for level in [Isolation::RepeatableRead, Isolation::ReadCommitted] {
+            (1..4u8).for_each(|key| table.put([key], [10 * key, 0, 0]).expect("written"));
+            let options = millpond::TxnOptions::new().isolation(level).on_conflict(OnConflict::Latest);
+            let mut txn = db.begin(options).expect("begun");
+            let mut open_scan = txn.entries(&value, ..).expect("here");
+            assert_eq!(open_scan.next_entry().expect("read"), Some((&[10][..], &[1][..])));
+            // Another transaction moves the row's entries; this one changes another part of the row.
+            table.put([2], [25, 7, 0]).expect("written");
+            assert!(
+                txn.modify(&table, [2], |row| Modify::Put([&row.expect("there")[..2], &[1]].concat()))
+                    .expect("written")
+            );
+            let by_value: Vec<_> = txn.entries(&value, ..).expect("here").collect::<Result<_, _>>().expect("read");
+            let wanted = [(10, 1), (25, 2), (30, 3)].map(|(value, key)| (vec![value], vec![key]));
+            assert_eq!(by_value, wanted, "{level:?}");
+            let by_kind: Vec<_> = txn.rows(&kind, ..).expect("here").collect::<Result<_, _>>().expect("read");
+            assert_eq!(by_kind.len(), 3, "{by_kind:?}");
+            assert_eq!(by_kind[2], (vec![2], vec![25, 7, 1]));
+            let rest: Vec<_> = open_scan.collect::<Result<_, _>>().expect("read");
+            assert_eq!(rest, wanted[1..], "a scan that was open before, {level:?}");
+            txn.commit().expect("committed");
+        }
+        drop((table, value, kind));
         db.close().expect("closed");
     });
     sound(&disk);

@@ -1,5 +1,5 @@
-//! Every order of the steps of two transactions, at each level of isolation, over two rows and a unique index, against a
-//! model that knows nothing of the engine: what each step returns, which steps wait, and what is there at the end.
+//! Every order of the steps of two transactions, at each level of isolation, over two rows and a unique index, against
+//! a model that knows nothing of the engine: what each step returns, which steps wait, and what is there at the end.
 //!
 //! A transaction has three steps and its end, drawn from a seed. The 70 orders of two such transactions are all tried.
 //! `make test` tries a few pairs of transactions, `make crash` many more.

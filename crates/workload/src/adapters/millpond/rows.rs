@@ -222,8 +222,8 @@ impl Rows {
     }
 }
 
-/// The outcome of a statement that failed because another transaction was in the way. sysbench begins a transaction again
-/// after the same errors: a deadlock, a lock that came too late, a row that has changed.
+/// The outcome of a statement that failed because another transaction was in the way. sysbench begins a transaction
+/// again after the same errors: a deadlock, a lock that came too late, a row that has changed.
 fn conflict(error: MillpondError) -> Result<Outcome, Error> {
     match error {
         MillpondError::Conflict(_) | MillpondError::Deadlock(_) | MillpondError::LockTimeout(_) => {
