@@ -317,13 +317,14 @@ impl Transaction {
         // An error means that it is over already.
         let Ok(own) = self.open.take() else { return Ok(()) };
         self.open.end(why);
+        // Before its changes are undone, as above.
+        self.changes.end();
         self.changes.txn().into_iter().for_each(|txn| self.engine.open_txns.remove(txn));
         let undone = own.map_or(Ok(()), |own| match self.engine.enter_statement() {
             Ok(_gate) => undo(&self.engine, self.engine.txns.resume(own)),
             // The next open undoes it.
             Err(error) => Err(error),
         });
-        self.changes.end();
         self.snapshot.take();
         undone
     }
@@ -360,9 +361,10 @@ impl Transaction {
             ends.is_over = false;
             self.open.put(Some(slot.put_away()));
         } else {
+            // Before its changes are undone: a reader must not take that for what is there.
+            drop(ends);
             // If this fails, too, the first error says why.
             let _ = undo(&engine, slot);
-            drop(ends);
             self.snapshot.take();
         }
         done

@@ -21,7 +21,8 @@ pub enum Isolation {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum OnConflict {
-    /// It fails with [`Error::Conflict`]: the first updater wins (snapshot isolation). So no update is lost.
+    /// It fails with [`Error::Conflict`](crate::Error::Conflict): the first updater wins (snapshot isolation). So no
+    /// update is lost.
     #[default]
     Error,
     /// It changes the latest version, as InnoDB does without `innodb_snapshot_isolation`. A value computed from what
@@ -69,14 +70,15 @@ impl TxnOptions {
         self
     }
 
-    /// The time for which a statement waits for a lock before it fails with [`Error::LockTimeout`]. By default 50 s;
-    /// with zero it does not wait.
+    /// The time for which a statement waits for a lock before it fails with
+    /// [`Error::LockTimeout`](crate::Error::LockTimeout). By default 50 s; with zero it does not wait.
     pub fn lock_timeout(mut self, timeout: Duration) -> Self {
         self.lock_timeout = timeout;
         self
     }
 
-    /// How safe the transaction is when [`commit`](Transaction::commit) returns, instead of the database's option.
+    /// How safe the transaction is when [`commit`](crate::Transaction::commit) returns, instead of the database's
+    /// option.
     pub fn durability(mut self, durability: Durability) -> Self {
         self.durability = Some(durability);
         self

@@ -13,11 +13,13 @@ mod operations;
 mod oracle;
 mod protocol;
 mod round;
+mod transactions;
 mod values;
 pub(crate) mod victim;
 
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
+use std::time::Instant;
 
 use clap::Args;
 use millpond::{ByteSize, OptionInfo, Options};
@@ -57,11 +59,20 @@ Exit code: 0 nothing was lost, 1 something was (the directory is kept), 2 the te
 Examples:
   millpond crashtest --rounds 10
   millpond crashtest --rounds 100 --seed 42 --dir /mnt/disk/crashtest
+  millpond crashtest --rounds 10 --transactions
   millpond crashtest --profile mysql-8.0")]
 pub(crate) struct CrashtestArgs {
     /// How often to kill
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = option_values::whole(1..=u32::MAX))]
     rounds: u32,
+
+    /// Kill again and again for so many seconds, 1 to 86400, instead of so many rounds
+    #[arg(long, value_name = "N", conflicts_with = "rounds", value_parser = option_values::whole(1..=86_400_u32))]
+    seconds: Option<u32>,
+
+    /// Every second operation is a transaction of several statements, with savepoints and rollbacks
+    #[arg(long)]
+    transactions: bool,
 
     /// Seed of the operations and of the moments of the kills
     #[arg(long, value_name = "SEED", default_value = "1", value_parser = option_values::count::<u64>)]
@@ -101,9 +112,23 @@ pub(crate) fn run(args: &CrashtestArgs) -> Result<Answer, Failure> {
     let mut passed = 0;
     let mut failed = 0;
     let (dir, rounds, seed, profile) = (args.dir.display(), args.rounds, args.seed, &args.profile);
-    print(&format!("crashtest in '{dir}': {rounds} rounds, seed {seed}, profile {profile}\n"))?;
-    let progress = Progress::start("crashtest", "rounds", u64::from(args.rounds));
-    for number in 1..=args.rounds {
+    let length = args.seconds.map_or_else(|| format!("{rounds} rounds"), |seconds| format!("{seconds} s"));
+    let operations = if args.transactions { ", with transactions" } else { "" };
+    print(&format!("crashtest in '{dir}': {length}{operations}, seed {seed}, profile {profile}\n"))?;
+    let progress = match args.seconds {
+        None => Progress::start("crashtest", "rounds", u64::from(args.rounds)),
+        Some(seconds) => Progress::start("crashtest", "seconds", u64::from(seconds)),
+    };
+    let (began, mut reported) = (Instant::now(), 0);
+    for number in 1.. {
+        let passed_s = began.elapsed().as_secs();
+        let is_over = match args.seconds {
+            None => number > args.rounds,
+            Some(seconds) => passed_s >= u64::from(seconds),
+        };
+        if is_over {
+            break;
+        }
         match round::run(args, u64::from(number), &mut oracle, &stop)? {
             Verdict::Passed(line) => {
                 passed += 1;
@@ -116,7 +141,9 @@ pub(crate) fn run(args: &CrashtestArgs) -> Result<Answer, Failure> {
             }
             Verdict::Interrupted => break,
         }
-        progress.advance(1);
+        let done = if args.seconds.is_none() { u64::from(number) } else { began.elapsed().as_secs() };
+        progress.advance(done - reported);
+        reported = done;
     }
     progress.finish();
     print(&format!("{passed} passed, {failed} failed\n"))?;

@@ -11,13 +11,14 @@ use millpond::{Db, Error, Modify, Table, Tree, WriteBatch};
 use rand::RngExt;
 
 use super::protocol::{Change, Frame, TreeId, Value};
+use super::transactions::Plan;
 use super::values::{ROW_LEN_MIN, Random, SERIAL, key};
 
 /// Keys of each thread in the tree of single keys.
-const SINGLE_KEYS: u32 = 150;
+pub(super) const SINGLE_KEYS: u32 = 150;
 
 /// Keys of each thread in the table.
-const ROW_KEYS: u32 = 60;
+pub(super) const ROW_KEYS: u32 = 60;
 
 /// The most rows in one batch: with their index entries they touch no more leaves than the small pool allows (ten).
 const BATCH_ROWS_MAX: u32 = 2;
@@ -37,6 +38,8 @@ pub(super) struct Worker<'a> {
     random: Random,
     trees: Trees,
     pipe: &'a File,
+    /// Every second operation is a transaction of several statements.
+    has_transactions: bool,
     /// The current values of the thread's keys.
     single: BTreeMap<u32, Vec<u8>>,
     rows: BTreeMap<u32, Vec<u8>>,
@@ -80,6 +83,7 @@ enum Operation {
     /// A row by its serial number.
     GetRow(u32),
     Scan,
+    Transaction(Plan),
 }
 
 impl<'a> Worker<'a> {
@@ -87,11 +91,17 @@ impl<'a> Worker<'a> {
     ///
     /// # Errors
     /// Errors of the engine.
-    pub(super) fn new(thread: u8, random: Random, trees: Trees, pipe: &'a File) -> Result<Worker<'a>, Error> {
+    pub(super) fn new(
+        thread: u8,
+        random: Random,
+        trees: Trees,
+        has_transactions: bool,
+        pipe: &'a File,
+    ) -> Result<Worker<'a>, Error> {
         let (from, to) = range_of(thread);
         let single = numbered(trees.single.scan(from.as_slice()..to.as_slice()))?;
         let rows = numbered(trees.rows.scan(from.as_slice()..to.as_slice()))?;
-        Ok(Worker { thread, number: 0, random, trees, pipe, single, rows })
+        Ok(Worker { thread, number: 0, random, trees, pipe, has_transactions, single, rows })
     }
 
     /// Does one operation.
@@ -113,6 +123,9 @@ impl<'a> Worker<'a> {
     }
 
     fn draw(&mut self) -> Operation {
+        if self.has_transactions && self.random.random() {
+            return Operation::Transaction(Plan::draw(&mut self.random));
+        }
         let number = self.random.random_range(0..SINGLE_KEYS);
         let is_there = self.single.contains_key(&number);
         let value = Value::draw(0, &mut self.random);
@@ -159,6 +172,10 @@ impl<'a> Worker<'a> {
             Operation::Delete(number) => single(*number, None),
             Operation::Batch(rows) => rows.iter().map(|(number, value)| self.row_change(*number, *value)).collect(),
             Operation::Row(number, value) => vec![self.row_change(*number, *value)],
+            Operation::Transaction(plan) => {
+                let change = |(tree, number, value)| Change { tree, key: key(self.thread, number), value };
+                plan.net().into_iter().map(change).collect()
+            }
             Operation::BadInsert(..)
             | Operation::BadUpdate(..)
             | Operation::BadBatch(..)
@@ -215,6 +232,16 @@ impl<'a> Worker<'a> {
                 }
             }
             Operation::Scan => self.scan()?,
+            Operation::Transaction(plan) => {
+                plan.run(&self.trees, self.thread).map_err(unexpected)?;
+                for (tree, number, value) in plan.net() {
+                    match (tree, value) {
+                        (TreeId::Rows, value) => self.note_row(number, value),
+                        (TreeId::Single, Some(value)) => _ = self.single.insert(number, value.bytes()),
+                        (TreeId::Single, None) => _ = self.single.remove(&number),
+                    }
+                }
+            }
         }
         Ok(())
     }

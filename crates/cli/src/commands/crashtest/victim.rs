@@ -41,6 +41,8 @@ pub(crate) struct VictimArgs {
     #[arg(long)]
     cached: bool,
     #[arg(long)]
+    transactions: bool,
+    #[arg(long)]
     deed: Deed,
 }
 
@@ -74,7 +76,7 @@ pub(crate) fn run(args: &VictimArgs) -> Result<Answer, Failure> {
                 let (trees, pipe) = (trees.clone(), &pipe);
                 let work = move || {
                     let random = random(args.seed, args.round, u64::from(number));
-                    let mut worker = Worker::new(number, random, trees, pipe)?;
+                    let mut worker = Worker::new(number, random, trees, args.transactions, pipe)?;
                     while Instant::now() < ends_at {
                         match worker.step() {
                             Ok(()) => {}
@@ -165,6 +167,9 @@ impl Victim {
             .stdout(Stdio::piped());
         if args.cached.0 {
             command.arg("--cached");
+        }
+        if args.transactions {
+            command.arg("--transactions");
         }
         let mut child = command.spawn().map_err(cannot)?;
         let mut pipe = child.stdout.take().ok_or_else(|| Failure::message("the child has no standard output"))?;
