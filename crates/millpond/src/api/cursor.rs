@@ -27,7 +27,7 @@ pub struct Cursor {
     key: Vec<u8>,
     value: Vec<u8>,
     /// The rows that were fetched last, and for which transaction and what it is to see.
-    fetched: Option<(usize, Sees, Scan)>,
+    fetched: Option<(u64, Sees, Scan)>,
 }
 
 impl fmt::Debug for Cursor {
@@ -92,7 +92,15 @@ impl Cursor {
             self.fetched = Some((of, sees, scan));
         }
         let Some((_, _, scan)) = &mut self.fetched else { return Ok(false) };
-        let Some((key, value)) = scan.row_at(self.at)? else { return Ok(false) };
+        let row = match scan.row_at(self.at) {
+            Ok(row) => row,
+            Err(error) => {
+                // The scan is at its end now, and the cursor is not.
+                self.fetched = None;
+                return Err(error);
+            }
+        };
+        let Some((key, value)) = row else { return Ok(false) };
         self.key.clear();
         self.value.clear();
         self.key.extend_from_slice(key);

@@ -99,11 +99,12 @@ impl Db {
     /// returns one from which on a snapshot sees what the batch saw.
     ///
     /// May wait on `log_space`, `admission`, `free_frame`, `page_read`, `page_latch` and `lane`; on `file_growth` when
-    /// it needs new pages; on `row_lock` for rows of a batch of several groups; on `metadata` while another thread
-    /// creates, drops or truncates a tree, a table or an index; and, with nothing held, on `log_flush`.
+    /// it needs new pages; on `row_lock` for rows of a transaction or a batch of several groups; on `metadata` while
+    /// another thread creates, drops or truncates a tree, a table or an index; and, with nothing held, on `log_flush`.
     ///
     /// # Errors
     /// * [`Error::Conflict`], [`Error::KeyExists`], [`Error::KeyNotFound`]: a precondition does not hold.
+    /// * [`Error::LockTimeout`]: a transaction that has not ended has kept its lock on a row for 50 s.
     /// * [`Error::KeyTooLong`], [`Error::ValueTooLong`]; for tables also [`Error::RowTooShort`].
     /// * [`Error::TreeNotFound`]: a tree or a table was dropped. [`Error::Closed`]: the database was closed.
     /// * [`Error::InvalidOptions`]: the batch's durability is out of range.

@@ -14,8 +14,9 @@ use crate::read::reader::Reader;
 use crate::read::scan::{At, Scan};
 use crate::schema::key_range::KeyRange;
 use crate::txn::view::View;
-use crate::write::apply;
 use crate::write::op::{Change, Op};
+use crate::write::outcome::{Applied, Size};
+use crate::write::try_apply;
 
 /// An index of a table: its rows in the order of some of their bytes. When it is dropped, its handles get
 /// [`Error::TreeNotFound`].
@@ -107,10 +108,13 @@ impl Index {
         self.table.engine.check_open()?;
         let _operation = self.table.engine.waits.operation(OperationKind::Get);
         // The batch changes nothing, so a read-only database allows it, too.
-        match apply(&self.table.engine, &mut both) {
+        let mut slot = self.table.engine.txns.begin(&self.table.engine.core.store)?;
+        match try_apply(&self.table.engine, &mut both, Size::OneGroup, &mut slot) {
             Err(Error::Conflict(_)) => Ok(()),
             Err(error) => Err(error),
-            Ok(_) => Err(self.is_of_another_row(fields, key)),
+            Ok(Applied::Done(_)) => Err(self.is_of_another_row(fields, key)),
+            // A transaction that has not ended has changed one of them: readers do not wait for it.
+            Ok(_) => Ok(()),
         }
     }
 

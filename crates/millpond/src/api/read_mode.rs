@@ -1,8 +1,10 @@
 //! How a read of a transaction meets rows that other transactions have changed or locked.
 
+use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
-use crate::base::ids::SpaceId;
+use crate::engine::tree_state::TreeState;
 use crate::txn::lock_table::Mode;
 
 /// The way in which [`Transaction::read`](crate::Transaction::read) and [`Cursor::next`](crate::Cursor::next) read:
@@ -101,14 +103,19 @@ pub struct Read {
 
 /// A lock that a read has taken. [`Transaction::unlock`](crate::Transaction::unlock) gives it up before the transaction
 /// ends.
-#[derive(Debug)]
 #[must_use = "without a call of `unlock` the lock is kept until the transaction ends"]
 pub struct Ticket {
     /// Tells the transactions of a process apart.
-    pub(super) of: usize,
-    pub(super) space: SpaceId,
+    pub(super) of: u64,
+    pub(super) tree: Arc<TreeState>,
     pub(super) key: Box<[u8]>,
     pub(super) mode: Mode,
     /// The lock that the transaction had on the row before.
     pub(super) had: Option<Mode>,
+}
+
+impl fmt::Debug for Ticket {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Ticket").field("of", &self.tree.name).field("mode", &self.mode).finish_non_exhaustive()
+    }
 }

@@ -32,7 +32,7 @@ use crate::write::statement::{Failed, modify_statement, write_statement};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Savepoint {
     /// Tells the transactions of a process apart.
-    of: usize,
+    of: u64,
     number: u32,
 }
 
@@ -129,6 +129,7 @@ impl Db {
 impl Transaction {
     pub(super) fn check_open(&self) -> Result<(), Error> {
         self.engine.check_usable()?;
+        self.changes.touch();
         if self.changes.is_over() { self.open.check() } else { Ok(()) }
     }
 

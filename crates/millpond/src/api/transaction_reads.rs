@@ -8,7 +8,7 @@ use crate::api::snapshot::RowsOf;
 use crate::api::transaction::{Transaction, of_another_database};
 use crate::api::txn_options::{Isolation, OnConflict};
 use crate::base::error::Error;
-use crate::base::ids::{CommitTs, SpaceId};
+use crate::base::ids::CommitTs;
 use crate::btree::scan::OwnedRow;
 use crate::engine::tree_state::TreeState;
 use crate::read::reader::Reader;
@@ -17,7 +17,7 @@ use crate::read::snapshot::LiveSnapshot;
 use crate::schema::key_range::{KeyBounds, KeyRange};
 use crate::txn::lock_table::Mode;
 use crate::txn::view::View;
-use crate::write::parts::{LockedRow, lock_row};
+use crate::write::parts::{LockedRow, lock_row, unlock_row};
 use crate::write::statement::Failed;
 
 impl Transaction {
@@ -170,8 +170,8 @@ impl Transaction {
             ReadMode { sees: Sees::Snapshot, .. } => return self.get(of, key).map(unlocked),
             ReadMode { sees: Sees::Newest, .. } => return self.get_newest(of, key).map(unlocked),
             ReadMode { sees: Sees::Locked(mode), on_locked } => match self.lock(of, key, mode, on_locked)? {
-                (Some(LockedRow { value, before }), space) => {
-                    let ticket = Ticket { of: self.number(), space, key: key.into(), mode, had: before };
+                (Some(LockedRow { value, before }), tree) => {
+                    let ticket = Ticket { of: self.number(), tree, key: key.into(), mode, had: before };
                     return Ok(Read { ticket: Some(ticket).filter(|_| before < Some(mode)), ..unlocked(value) });
                 }
                 (None, _) => on_locked,
@@ -186,14 +186,14 @@ impl Transaction {
         self.changes.unless_over(state.get(&self.engine, key, View { at: None, own: self.changes.txn() }))
     }
 
-    /// Locks a row and reads it; `None`: another transaction has the lock. Also returns the space of the row.
+    /// Locks a row and reads it; `None`: another transaction has the lock. Also returns the row's tree.
     fn lock(
         &mut self,
         of: RowsOf<'_>,
         key: &[u8],
         mode: Mode,
         on_locked: OnLocked,
-    ) -> Result<(Option<LockedRow>, SpaceId), Error> {
+    ) -> Result<(Option<LockedRow>, Arc<TreeState>), Error> {
         let state = self.state_of(of)?;
         let timeout = if let OnLocked::WaitFor(timeout) = on_locked { Some(timeout) } else { None };
         let waits = matches!(on_locked, OnLocked::Wait | OnLocked::WaitFor(_));
@@ -204,24 +204,23 @@ impl Transaction {
             });
             locked.map_err(|error| Failed { is_undone: !matches!(error, Error::Deadlock(_)), error })
         })?;
-        Ok((locked, state.space))
+        Ok((locked, Arc::clone(state)))
     }
 
     /// Gives up the lock that a read has taken. Nothing happens if the transaction has locked the row otherwise since,
     /// or has changed it.
     ///
     /// # Errors
-    /// [`Error::TransactionOver`]; [`Error::WrongKind`]: the lock is of another transaction.
+    /// [`Error::TransactionOver`]; [`Error::WrongKind`]: the lock is of another transaction. Those of
+    /// [`get`](Self::get): then the lock is kept.
     pub fn unlock(&mut self, ticket: Ticket) -> Result<(), Error> {
         self.check_open()?;
         if ticket.of != self.number() {
             return Err(Error::WrongKind("the lock is of another transaction: unlock it there".into()));
         }
-        if let Some(txn) = self.changes.txn() {
-            let Ticket { space, key, mode, had, .. } = ticket;
-            self.engine.txns.locks.let_go(space, &key, txn, mode, had);
-        }
-        Ok(())
+        let Some(txn) = self.changes.txn() else { return Ok(()) };
+        let Ticket { tree, key, mode, had, .. } = ticket;
+        unlock_row(&self.engine, txn, (&tree, &key), mode, had)
     }
 
     /// The moment of the transaction's snapshot, at repeatable read, once something was read: it sees every commit up
@@ -230,9 +229,9 @@ impl Transaction {
         self.snapshot.get().map(|snapshot| snapshot.at().into())
     }
 
-    /// A number that tells the open transactions of a process apart.
-    pub(super) fn number(&self) -> usize {
-        Arc::as_ptr(&self.changes).addr()
+    /// A number that tells the transactions of a process apart.
+    pub(super) fn number(&self) -> u64 {
+        self.changes.number
     }
 
     /// A scan of rows as a cursor goes through them: one that locks them first sees the newest committed ones.

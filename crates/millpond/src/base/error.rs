@@ -28,8 +28,8 @@ pub enum Error {
     #[error("{0}")]
     Deadlock(Box<str>),
     /// A lock was not given up in the time for which the transaction waits
-    /// ([`lock_timeout`](crate::TxnOptions::lock_timeout)), or at once if it does not wait. The statement has
-    /// changed nothing; the transaction goes on.
+    /// ([`lock_timeout`](crate::TxnOptions::lock_timeout)), or at once if it does not wait; a batch waits for 50 s. The
+    /// statement or batch has changed nothing; the transaction goes on.
     #[error("{0}")]
     LockTimeout(Box<str>),
     /// Another thread cancelled the statement while it waited for a lock. It has changed nothing; the transaction goes

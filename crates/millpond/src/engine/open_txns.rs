@@ -59,9 +59,8 @@ impl OpenTxns {
 pub(crate) struct OpenTxn {
     pub(crate) changes: Arc<OwnChanges>,
     state: Mutex<State>,
-    /// When it first changed or locked something, and when its last call ended: in ns of the coarse clock.
+    /// When it first changed or locked something, in ns of the coarse clock.
     began_ns: AtomicU64,
-    used_ns: AtomicU64,
 }
 
 /// Whether the transaction goes on.
@@ -84,7 +83,7 @@ const IDLE: &str = "it was idle for longer than idle_transaction_timeout, and wa
 impl OpenTxn {
     pub(crate) fn new() -> OpenTxn {
         let state = Mutex::new(Rank::OpenTransaction, State::Open(None));
-        OpenTxn { changes: Arc::default(), state, began_ns: AtomicU64::new(0), used_ns: AtomicU64::new(0) }
+        OpenTxn { changes: Arc::default(), state, began_ns: AtomicU64::new(0) }
     }
 
     /// Takes what the transaction has to itself, for a call that [puts](Self::put) it back or [ends](Self::end) the
@@ -103,10 +102,7 @@ impl OpenTxn {
 
     /// Puts back what a call has taken.
     pub(crate) fn put(&self, own: Option<Own>) {
-        if own.is_some() {
-            // Relaxed: figures for people, and for a timeout of seconds.
-            self.used_ns.store(clock::coarse_ns(), Ordering::Relaxed);
-        }
+        self.changes.touch();
         *self.state.lock() = State::Open(own);
     }
 
@@ -134,8 +130,7 @@ impl OpenTxn {
     /// Ends a transaction that has been idle for this time, and returns what it had to itself.
     pub(super) fn take_if_idle(&self, now_ns: u64, timeout: Duration) -> Option<Own> {
         let mut state = self.state.lock();
-        let is_idle = now_ns.saturating_sub(self.used_ns.load(Ordering::Relaxed)) >= nanos(timeout);
-        if !is_idle || !matches!(&*state, State::Open(Some(_))) {
+        if self.changes.idle(now_ns) < timeout || !matches!(&*state, State::Open(Some(_))) {
             return None;
         }
         match std::mem::replace(&mut *state, State::Over(IDLE)) {
@@ -146,9 +141,9 @@ impl OpenTxn {
 
     /// Since when it is open, and for how long it has been idle; `None`: a call is under way.
     pub(crate) fn ages(&self, now_ns: u64) -> (Duration, Option<Duration>) {
-        let since = |ns: &AtomicU64| Duration::from_nanos(now_ns.saturating_sub(ns.load(Ordering::Relaxed)));
+        let age = Duration::from_nanos(now_ns.saturating_sub(self.began_ns.load(Ordering::Relaxed)));
         let is_at_work = matches!(&*self.state.lock(), State::AtWork);
-        (since(&self.began_ns), (!is_at_work).then(|| since(&self.used_ns)))
+        (age, (!is_at_work).then(|| self.changes.idle(now_ns)))
     }
 }
 

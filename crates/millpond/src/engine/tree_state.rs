@@ -63,9 +63,14 @@ impl TreeState {
         self.since.store(since.0, Ordering::Release);
     }
 
+    /// Whether the tree got its present content after this moment.
+    pub(crate) fn began_after(&self, at: Lsn) -> bool {
+        self.since.load(Ordering::Acquire) > at.0
+    }
+
     /// Refuses a snapshot of a moment before the tree had its content.
     pub(crate) fn check_snapshot(&self, at: Lsn) -> Result<(), Error> {
-        if self.since.load(Ordering::Acquire) <= at.0 {
+        if !self.began_after(at) {
             return Ok(());
         }
         let message = format!("the snapshot is older than {self}: take a new one");

@@ -22,12 +22,13 @@ use crate::base::error::Error;
 use crate::base::ids::{Lsn, SpaceId};
 use crate::base::operations::OperationKind;
 use crate::base::quoted::quoted;
-use crate::base::row::COLD;
+use crate::base::row::{COLD, Stamp};
+use crate::base::sync::WriteGuard;
 use crate::btree::scan::OwnedRow;
 use crate::ddl::{catalog, check_definition, claim, close_trees, create_space, open_index};
 use crate::engine::Engine;
 use crate::engine::open_trees::{begin_now, open_state};
-use crate::engine::table_state::{IndexState, TableState};
+use crate::engine::table_state::{IndexState, Indexes, TableState};
 use crate::engine::tree_state::{Gate, Role, TreeState};
 use crate::load::entry_sorter::EntrySorter;
 use crate::load::loading::Loading;
@@ -35,9 +36,13 @@ use crate::read::reader::Reader;
 use crate::read::scan::Scan;
 use crate::schema::catalog_entry::{Entry, TableEntry};
 use crate::schema::definition::{IndexDefinition, row_of};
+use crate::txn::lock_table::Mode;
+use crate::txn::locks::Claim;
 use crate::txn::view::View;
-use crate::write::apply;
+use crate::undo::purge::end_and_purge;
 use crate::write::op::{Change, Op};
+use crate::write::outcome::{Applied, Size};
+use crate::write::{apply, try_apply};
 
 /// Notes that are few enough to be applied while the table's gate is closed.
 const REST_MAX: usize = 256;
@@ -66,6 +71,9 @@ impl Build {
     fn begin(engine: &Arc<Engine>, table: &Arc<TableState>, definition: IndexDefinition) -> Result<Build, Error> {
         let name = &table.rows.name;
         engine.check_changeable()?;
+        // BUILD-1: waits for transactions that have not written notes so far. Before anything that a failure would have
+        // to give back.
+        let _claim = claim(engine, table.rows.space)?;
         {
             let _ddl = engine.ddl();
             entry_with(engine, table, &definition, SpaceId::FIRST)?;
@@ -80,8 +88,7 @@ impl Build {
         };
         let as_noted = IndexDefinition { is_unique: false, ..definition.clone() };
         let noted = Arc::new(IndexState { definition: as_noted, entries });
-        // BUILD-1: the claim waits for transactions that have not written notes so far, and the gate for batches.
-        let _claim = claim(engine, table.rows.space)?;
+        // BUILD-1: closing the gate waits for batches that do not write notes.
         table.close(&engine.waits).noted = Some(Arc::clone(&noted));
         Ok(Build { engine: Arc::clone(engine), table: Arc::clone(table), definition, noted, loading })
     }
@@ -205,15 +212,12 @@ impl Build {
     /// `closed_for` is not 0, closes the table's gate for each group of so many notes. Returns the number of notes.
     fn pass(&self, index: &IndexState, closed_for: usize) -> Result<usize, Error> {
         let engine = self.engine();
-        // A batch that changes so many leaves should fit in one group of the log, for then it locks no rows.
-        let together = (engine.batch_leaves() / 4).clamp(1, NOTES_TOGETHER);
         let Some(last) = self.last(&self.noted.entries)? else { return Ok(0) };
         let (mut scan, mut taken, mut some) = (self.scan_to(&self.noted.entries, last), 0, Vec::new());
         loop {
-            let _claim = (closed_for > 0).then(|| claim(engine, self.table.rows.space)).transpose()?;
-            let _closed = (closed_for > 0).then(|| self.table.close(&engine.waits));
+            let mut closed = self.closed(closed_for > 0)?;
             some.clear();
-            while some.len() < together.max(closed_for)
+            while some.len() < self.together().max(closed_for)
                 && let Some((note, _)) = scan.next_row()?
             {
                 some.push(note.to_vec());
@@ -222,22 +226,51 @@ impl Build {
                 return Ok(taken);
             }
             taken += some.len();
-            let (mut left, mut at_once) = (some.as_slice(), together);
-            while !left.is_empty() {
-                let (now, later) = left.split_at(at_once.min(left.len()));
-                match self.take_away(now, index) {
-                    Ok(()) => left = later,
-                    // Another writer changed a row first; with fewer rows that is less probable.
-                    Err(Error::Conflict(_)) => at_once = (now.len() / 2).max(1),
-                    Err(error) => return Err(error),
-                }
+            let mut left = some.as_slice();
+            while let Some(locked) = self.take_all_away(&mut left, index)? {
+                // Its holder may wait at the gate.
+                drop(closed.take());
+                locked.wait(engine)?;
+                closed = self.closed(closed_for > 0)?;
             }
         }
     }
 
+    /// Claims the table and closes its gate, if that is wanted.
+    fn closed(&self, is_wanted: bool) -> Result<Option<Closed<'_>>, Error> {
+        if !is_wanted {
+            return Ok(None);
+        }
+        let claim = claim(self.engine(), self.table.rows.space)?;
+        Ok(Some(Closed { _gate: self.table.close(&self.engine.waits), _claim: claim }))
+    }
+
+    /// Number of notes that are applied together: a batch that changes so many leaves should fit in one group of the
+    /// log, for then it locks no rows.
+    fn together(&self) -> usize {
+        (self.engine().batch_leaves() / 4).clamp(1, NOTES_TOGETHER)
+    }
+
+    /// Applies these notes one after the other, and takes them out of the list. `Some`: a transaction has locked a row,
+    /// for which the caller must wait with the gate open; the rest is left.
+    fn take_all_away(&self, left: &mut &[Vec<u8>], index: &IndexState) -> Result<Option<Locked>, Error> {
+        let mut at_once = self.together();
+        while !left.is_empty() {
+            let (now, later) = left.split_at(at_once.min(left.len()));
+            match self.take_away(now, index) {
+                Ok(()) => *left = later,
+                Err(Stop::Locked(locked)) => return Ok(Some(locked)),
+                // Another writer changed a row first; with fewer rows that is less probable.
+                Err(Stop::TooLarge | Stop::Error(Error::Conflict(_))) => at_once = (now.len() / 2).max(1),
+                Err(Stop::Error(error)) => return Err(error),
+            }
+        }
+        Ok(None)
+    }
+
     /// Applies these notes: makes the index agree with the rows about them, and deletes them. `Conflict`: a row has
     /// changed meanwhile (BUILD-2).
-    fn take_away(&self, notes: &[Vec<u8>], index: &IndexState) -> Result<(), Error> {
+    fn take_away(&self, notes: &[Vec<u8>], index: &IndexState) -> Result<(), Stop> {
         let (engine, table) = (self.engine(), &self.table);
         let mut rows: BTreeMap<Vec<u8>, Option<Vec<u8>>> = BTreeMap::new();
         let has_fields = |key: &[u8], row: &Option<Vec<u8>>, fields: &[u8]| {
@@ -248,9 +281,8 @@ impl Build {
         let mut fields = Vec::new();
         for note in notes {
             let Some(key) = self.noted.definition.split_entry(note, b"", &mut fields) else {
-                return Err(Error::Bug(
-                    format!("{} has {}, which is no entry", self.noted.entries, quoted(note)).into(),
-                ));
+                let message = format!("{} has {}, which is no entry", self.noted.entries, quoted(note));
+                return Err(Error::Bug(message.into()).into());
             };
             let is_there = has_fields(key, self.read_once(key, &mut rows)?, &fields);
             if !self.definition.is_unique {
@@ -270,7 +302,7 @@ impl Build {
                 // batch expects the other row as well (BUILD-2).
                 Some(other) if is_there && other != key => {
                     if has_fields(other, self.read_once(other, &mut rows)?, &fields) {
-                        return Err(self.conflict_or_duplicate(&fields, other, key, &rows)?);
+                        return Err(self.conflict_or_duplicate(&fields, other, key, &rows)?.into());
                     }
                     Some(key)
                 }
@@ -290,7 +322,7 @@ impl Build {
         ops.extend(notes.iter().map(|note| Op::new(&self.noted.entries, note, Change::Delete)));
         // Not paid for (PACE-1): the last notes are applied while the table's gate is closed.
         let _operation = engine.waits.operation(OperationKind::IndexBuild);
-        apply(engine, &mut ops).map(drop)
+        write_once(engine, &mut ops)
     }
 
     /// The row `key`, from `rows`, or else read and kept there.
@@ -313,17 +345,44 @@ impl Build {
         first: &[u8],
         second: &[u8],
         rows: &BTreeMap<Vec<u8>, Option<Vec<u8>>>,
-    ) -> Result<Error, Error> {
+    ) -> Result<Error, Stop> {
         let expected = |key| rows.get(key).and_then(Option::as_deref);
-        self.expect_both((first, expected(first)), (second, expected(second)))?;
+        let mut both = self.both((first, expected(first)), (second, expected(second)));
+        write_once(self.engine(), &mut both)?;
         Ok(self.duplicate(fields, first, second))
     }
 
     /// Checks that both rows have the given values at one moment; else fails with `Conflict`.
     fn expect_both(&self, one: (&[u8], Option<&[u8]>), two: (&[u8], Option<&[u8]>)) -> Result<(), Error> {
-        let mut both = [one, two].map(|(key, row)| Op::new(&self.table.rows, key, Change::Expect(row)));
+        let mut both = self.both(one, two);
         let _operation = self.engine().waits.operation(OperationKind::IndexBuild);
         apply(self.engine(), &mut both).map(drop)
+    }
+
+    /// The expectations that two rows have these values.
+    fn both<'k>(&'k self, one: (&'k [u8], Option<&'k [u8]>), two: (&'k [u8], Option<&'k [u8]>)) -> [Op<'k>; 2] {
+        [one, two].map(|(key, row)| Op::new(&self.table.rows, key, Change::Expect(row)))
+    }
+
+    /// Applies the rest of the notes, with the table's gate closed. `Some`: as of
+    /// [`take_all_away`](Self::take_all_away).
+    fn rest(&self, index: &IndexState) -> Result<Option<Locked>, Error> {
+        loop {
+            let all = Some((Bound::Unbounded, Bound::Unbounded));
+            let mut scan = Scan::new(&self.engine, &self.noted.entries, Reader::newest(), all);
+            let mut some = Vec::new();
+            while some.len() < self.together()
+                && let Some((note, _)) = scan.next_row()?
+            {
+                some.push(note.to_vec());
+            }
+            if some.is_empty() {
+                return Ok(None);
+            }
+            if let Some(locked) = self.take_all_away(&mut some.as_slice(), index)? {
+                return Ok(Some(locked));
+            }
+        }
     }
 
     /// Catches up, closes the table's gate, applies the rest of the notes, and adds the index to the table's entry in
@@ -333,8 +392,8 @@ impl Build {
         let mut closed = 0;
         loop {
             self.catch_up(index)?;
-            let _claim = claim(&engine, self.table.rows.space)?;
-            let _ddl = engine.ddl();
+            let claimed = claim(&engine, self.table.rows.space)?;
+            let ddl = engine.ddl();
             let entry = entry_with(&engine, &self.table, &self.definition, self.loading.space())?;
             let mut indexes = self.table.close(&engine.waits);
             closed += 1;
@@ -342,7 +401,12 @@ impl Build {
             if closed < CLOSED_MAX && self.has_many_notes()? {
                 continue;
             }
-            while self.pass(index, 0)? > 0 {}
+            if let Some(locked) = self.rest(index)? {
+                // Its holder may wait at the gate, or for the turn.
+                drop((indexes, ddl, claimed));
+                locked.wait(&engine)?;
+                continue;
+            }
             let replace = |spaces: &[SpaceId]| catalog::replace(&engine, &self.table.rows.name, &entry, spaces);
             let end = close_trees(&engine, vec![Arc::clone(&self.noted.entries)], Gate::Dropped, replace)?;
             // An entry may have come later than its row: older snapshots would see the one without the other.
@@ -395,12 +459,63 @@ fn entry_with(
     Ok(Entry::Table(entry))
 }
 
+/// A table whose gate is closed, and that no transaction uses.
+struct Closed<'b> {
+    _gate: WriteGuard<'b, Indexes>,
+    _claim: Claim<'b>,
+}
+
+/// A row that another transaction has locked.
+struct Locked(SpaceId, Vec<u8>, Option<Stamp>);
+
+impl Locked {
+    /// Waits until the row is free, and leaves it so. Callers have entered no gate.
+    fn wait(self, engine: &Engine) -> Result<(), Error> {
+        let mut slot = engine.txns.begin(&engine.core.store)?;
+        match slot.wait_for_row(self.0, &self.1, self.2, Mode::Exclusive, &engine.waits) {
+            // The build has more time than a batch.
+            Err(Error::LockTimeout(_)) => engine.check_open(),
+            done => done,
+        }
+    }
+}
+
+/// Why notes are not applied.
+enum Stop {
+    Error(Error),
+    Locked(Locked),
+    /// They do not fit one group of the log.
+    TooLarge,
+}
+
+impl From<Error> for Stop {
+    fn from(error: Error) -> Self {
+        Stop::Error(error)
+    }
+}
+
+/// Writes `ops` in one group, and waits for no row: the table's gate may be closed, and the row's holder wait there.
+fn write_once(engine: &Engine, ops: &mut [Op<'_>]) -> Result<(), Stop> {
+    let mut slot = engine.txns.begin(&engine.core.store)?;
+    match try_apply(engine, ops, Size::OneGroup, &mut slot)? {
+        Applied::Done(_) => {
+            end_and_purge(engine, slot);
+            Ok(())
+        }
+        Applied::Locked(space, key, stamp) => Err(Stop::Locked(Locked(space, key, stamp))),
+        Applied::TooLarge | Applied::InParts(_) => Err(Stop::TooLarge),
+    }
+}
+
 impl Drop for Build {
     fn drop(&mut self) {
         if self.loading.named {
             return;
         }
         let engine = &self.engine;
+        // Threads that hold the gate may wait for rows of transactions that wait for the gate, but for transactions
+        // that have not ended in time.
+        let _claim = claim(engine, self.table.rows.space);
         self.table.close(&engine.waits).noted = None;
         let _ddl = engine.ddl();
         if engine.check_open().is_ok() && !planted!("notes_not_given_back") {

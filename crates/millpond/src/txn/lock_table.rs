@@ -256,8 +256,11 @@ impl LockTable {
         }
     }
 
-    /// The reason why it would be in vain to wait for a lock, if so.
-    pub(super) fn in_vain(&self, place: &Place) -> Option<NoLock> {
+    /// The reason why it would be in vain for `txn` to wait for a lock, if so.
+    pub(super) fn in_vain(&self, place: &Place, txn: TxnId) -> Option<NoLock> {
+        if self.is_closing && self.of_statements.contains(&txn) {
+            return Some(NoLock::Closing);
+        }
         let reason = |holder| match self.failed.get(&holder) {
             Some(why) => Some(why.clone()),
             None => (self.is_closing && self.of_statements.contains(&holder)).then_some(NoLock::Closing),

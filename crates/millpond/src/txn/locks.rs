@@ -78,7 +78,7 @@ pub(crate) enum Hold {
 #[derive(Clone, Debug)]
 pub(crate) struct Patience {
     pub(crate) mode: Mode,
-    /// The time at which the wait ends, in ns of the clock; `None`: never. A time that has passed: no wait begins.
+    /// The time at which the wait ends, in ns of the clock; `None`: the default time later. 0: no wait begins.
     pub(crate) until_ns: Option<u64>,
     /// For a transaction of statements, which may be the victim of a deadlock: the number of its changes.
     pub(crate) written: Option<u64>,
@@ -87,7 +87,7 @@ pub(crate) struct Patience {
 }
 
 impl Patience {
-    /// That of a batch, which waits for as long as it takes.
+    /// That of a batch.
     pub(crate) const BATCH: Patience =
         Patience { mode: Mode::Exclusive, until_ns: None, written: None, cancelled: None };
 
@@ -151,6 +151,10 @@ impl Locks {
         self.with(|table| {
             table.is_closing = true;
             table.tell(&NoLock::Closing, |table, holder| table.of_statements.contains(&holder));
+            // These, too: a later waiter for what they would get might wait for ever.
+            let waiting: Vec<TxnId> =
+                table.waiting.keys().filter(|txn| table.of_statements.contains(*txn)).copied().collect();
+            waiting.into_iter().for_each(|txn| _ = table.refuse(txn, Some(NoLock::Closing)));
         });
     }
 
@@ -191,6 +195,14 @@ impl Locks {
             table.hold(&Place::row(space, key), txn, mode);
             Hold::Held(before)
         })
+    }
+
+    /// How a transaction holds a row in the table.
+    pub(crate) fn mode_of(&self, space: SpaceId, key: &[u8], txn: TxnId) -> Option<Mode> {
+        if self.rows.load(Ordering::Relaxed) == 0 {
+            return None;
+        }
+        self.table.lock().row(space, key).and_then(|lock| lock.mode_of(txn))
     }
 
     /// Gives up what a [`hold`](Self::hold) in this mode has added to what the transaction held `before`.
@@ -249,7 +261,10 @@ impl Locks {
         waits: &Waits,
     ) -> Result<bool, Error> {
         let handoff = self.with(|table| {
-            if let Some(holder) = stamped.filter(|holder| table.in_flight.contains(holder)) {
+            if let Some(holder) = stamped.filter(|holder| table.in_flight.contains(holder))
+                // The stamp may have gone meanwhile. Then others may have the row, and it must not come between them.
+                && table.lock(&place).is_none_or(|lock| lock.is_held_by(holder) || !lock.blocks(txn, patience.mode))
+            {
                 table.hold(&place, holder, Mode::Exclusive);
             }
             if table.lock(&place).is_none_or(|lock| !lock.blocks(txn, patience.mode)) {
@@ -258,7 +273,7 @@ impl Locks {
                 }
                 return Ok(None);
             }
-            if let Some(why) = table.in_vain(&place) {
+            if let Some(why) = table.in_vain(&place, txn) {
                 return Err(why);
             }
             if patience.is_cancelled() {

@@ -7,12 +7,13 @@ use smallvec::SmallVec;
 use super::commit_table::Chunk;
 use super::header::{HEADER_REDO, header_ended};
 use super::lock_table::Mode;
-use super::locks::Patience;
+use super::locks::{LOCK_TIMEOUT, Patience};
 use super::record::{Kind, record_head};
 use super::snapshots::Live;
 use super::transactions::{Kept, OwnPage, Transactions, WAKE_AT};
 use super::work::Loser;
 use crate::base::aligned::{to_u64, to_usize};
+use crate::base::clock::{self, nanos};
 use crate::base::error::Error;
 use crate::base::ids::{Lsn, PageId, SpaceId, TxnId};
 use crate::base::page::op::PageOp;
@@ -163,7 +164,8 @@ impl Slot<'_> {
     /// callers have entered no gates.
     pub(crate) fn intend(&mut self, space: SpaceId, waits: &Waits) -> Result<(), Error> {
         if !self.own.intents.contains(&space) {
-            let patience = Patience { written: self.written(), ..self.own.patience.clone() };
+            self.release_row();
+            let patience = self.patience(Mode::Shared);
             self.all.locks.intend(space, self.own.txn, &patience, waits)?;
             self.own.intents.push(space);
         }
@@ -173,6 +175,13 @@ impl Slot<'_> {
     /// Whether the transaction has intents on what it uses.
     pub(crate) fn has_intents(&self) -> bool {
         !self.own.intents.is_empty()
+    }
+
+    /// How the transaction waits for a lock now: a batch, for the default time at most.
+    fn patience(&self, mode: Mode) -> Patience {
+        let own = self.own.patience.clone();
+        let default = || Some(clock::now_ns().saturating_add(nanos(LOCK_TIMEOUT)));
+        Patience { mode, written: self.written(), until_ns: own.until_ns.or_else(default), ..own }
     }
 
     /// The number of changes of a transaction of statements.
@@ -358,7 +367,7 @@ impl Slot<'_> {
         waits: &Waits,
     ) -> Result<(), Error> {
         self.release_row();
-        let patience = Patience { mode, written: self.written(), ..self.own.patience.clone() };
+        let patience = self.patience(mode);
         let is_held = self.all.locks.wait((space, key), stamp, self.own.txn, &patience, waits)?;
         if is_held && self.own.parts.is_none() && !self.own.has_statements {
             self.own.row = Some((space, key.to_vec()));

@@ -8,7 +8,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use crate::base::error::Error;
-use crate::base::ids::Lsn;
+use crate::base::ids::{Lsn, TxnId};
 use crate::base::row::Row;
 use crate::btree::descent::{Restarts, Target, leaf_read};
 use crate::btree::scan::{Seen, row};
@@ -114,6 +114,8 @@ pub(crate) fn lock_row(
             if !waits {
                 return Ok(None);
             }
+            // Before the wait, which may give it the lock.
+            first_hold.get_or_insert_with(|| locks.mode_of(tree.space, key, txn));
             restarts.begin_wait();
             slot.wait_for_row(tree.space, key, stamp, mode, &engine.waits)?;
             continue;
@@ -134,6 +136,32 @@ pub(crate) fn lock_row(
             return locked(value);
         }
     }
+}
+
+/// Gives up what a locking read in this mode has added to what the transaction held `before`, unless it has changed the
+/// row since. The transaction's own thread calls this.
+pub(crate) fn unlock_row(
+    engine: &Engine,
+    txn: TxnId,
+    (tree, key): (&TreeState, &[u8]),
+    mode: Mode,
+    before: Option<Mode>,
+) -> Result<(), Error> {
+    let _gate = tree.enter(&engine.waits)?;
+    let mut restarts = Restarts::new(&engine.core.pool);
+    let stamp = loop {
+        match leaf_read(&engine.core, &tree.root, Target::Key(key)) {
+            Ok(page) => {
+                let found = page.view().search(key).ok();
+                break found.and_then(|index| Row::decode(page.view().value(index))?.stamp);
+            }
+            Err(stop) => restarts.resolve(stop)?,
+        }
+    };
+    if stamp.is_none_or(|stamp| stamp.txn != txn) {
+        engine.txns.locks.let_go(tree.space, key, txn, mode, before);
+    }
+    Ok(())
 }
 
 /// Writes `ops` in groups, and commits them together. The slot has begun parts already; if this fails, the end of the

@@ -107,7 +107,8 @@ impl<'a> Wanted<'a> {
     ) -> Result<EntryChanges<'t>, Error> {
         for (row, old) in self.rows.iter().zip(old_rows) {
             let last = self.ops_of(row).iter().rfind(|op| !matches!(op.change, Change::Expect(_)));
-            let new = last.and_then(|op| op.change.value());
+            // A row that is only expected stays.
+            let new = last.map_or(old.as_deref(), |op| op.change.value());
             entries.add(self.tables[row.table], &indexes[row.table], row.key, old.as_deref(), new)?;
         }
         Ok(entries)
@@ -136,14 +137,7 @@ impl<'a> Wanted<'a> {
                 let old_rows: OldRows = self.rows.iter().map(read).collect::<Result<_, _>>()?;
                 let indexes = self.enter(engine);
                 let entries = self.entries(&indexes, &old_rows, EntryChanges::default())?;
-                let mut ops = self.of_trees.clone();
-                for (row, old) in self.rows.iter().zip(&old_rows) {
-                    let changes = self.ops_of(row);
-                    if self.must_read(row) {
-                        ops.push(Op { change: Change::Expect(old.as_deref()), ..changes[0] });
-                    }
-                    ops.extend_from_slice(changes);
-                }
+                let mut ops = self.expecting(&old_rows);
                 ops.extend(entries.ops());
                 match try_apply(engine, &mut ops, Size::OneGroup, slot) {
                     // Reads the rows again. If they are as before, the conflict is with an expectation of the batch
@@ -278,8 +272,12 @@ impl Wanted<'_> {
         indexes: &[ReadGuard<'_, Indexes>],
         slot: &mut Slot<'_>,
     ) -> Result<Done, Error> {
-        // In their order; rows that need not be read are locked when they are written.
-        let lock = |row: &RowChanges<'_>| match self.must_read(row) {
+        // In their order; rows that need not be read are locked when they are written. A row that is only expected gets
+        // a stamp, and so may its entries (ROWS-4).
+        let is_mixed = slot.is_mixed();
+        let is_expected =
+            |row: &RowChanges<'_>| self.ops_of(row).iter().all(|op| matches!(op.change, Change::Expect(_)));
+        let lock = |row: &RowChanges<'_>| match self.must_read(row) || is_mixed && is_expected(row) {
             true => {
                 let rows = self.rows_of(row);
                 let _gate = rows.enter(&engine.waits)?;

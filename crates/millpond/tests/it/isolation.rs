@@ -332,6 +332,13 @@ fn an_index_shows_rows_that_were_changed_beyond_the_snapshot() {
             assert_eq!(by_kind[2], (vec![2], vec![25, 7, 1]));
             let rest: Vec<_> = open_scan.collect::<Result<_, _>>().expect("read");
             assert_eq!(rest, wanted[1..], "a scan that was open before, {level:?}");
+            // A row that is only expected is this transaction's from then on, and so are its entries.
+            table.put([3], [35, 8, 0]).expect("written");
+            let mut batch = millpond::WriteBatch::new();
+            batch.expect(&table, [3], Some(&[35, 8, 0]));
+            txn.write(batch).expect("as expected");
+            let entries: Vec<_> = txn.entries(&value, ..).expect("here").collect::<Result<_, _>>().expect("read");
+            assert_eq!(entries[2], (vec![35], vec![3]), "{level:?}: {entries:?}");
             txn.commit().expect("committed");
         }
         drop((table, value, kind));

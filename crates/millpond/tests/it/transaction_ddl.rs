@@ -116,6 +116,19 @@ fn an_index_built_beside_transactions_agrees_with_the_rows() {
                     })
                 })
                 .into();
+            // Batches of one group that wait for the transactions' rows, and then for the gate of the table.
+            let batches: Vec<_> = (0..4u8)
+                .map(|number| {
+                    beside(db, move |db| {
+                        let table = db.open_table("t").expect("there");
+                        for turn in 0..6u8 {
+                            let row = [turn % 5, if turn == 5 { number } else { 100 + number }, turn];
+                            table.put([number], row).expect("written");
+                            table.delete([10 + number]).expect("written");
+                        }
+                    })
+                })
+                .collect();
             let others = beside(db, move |db| {
                 let table = db.open_table("t").expect("there");
                 for turn in 0..30u8 {
@@ -140,6 +153,7 @@ fn an_index_built_beside_transactions_agrees_with_the_rows() {
                 }
             }
             others.join().expect("no panic");
+            batches.into_iter().for_each(|batch| batch.join().expect("no panic"));
             builds.into_iter().for_each(|build| build.join().expect("no panic").expect("built"));
             let tag = table.index("tag").expect("there");
             let rows: Vec<_> = table.scan(..).map(|row| row.expect("read")).collect();

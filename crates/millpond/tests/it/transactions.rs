@@ -657,6 +657,79 @@ fn each_way_to_read_meets_locks_of_others_in_its_own_way() {
     });
 }
 
+/// What a transaction has handed out is of no use to a later one, wherever that lies in memory.
+#[test]
+fn savepoints_and_locks_of_ended_transactions_are_refused() {
+    with_tree(1, |db, tree| {
+        tree.put("a", "1").expect("written");
+        for _ in 0..20 {
+            let mut ended = begin(db);
+            let ticket = ended.read(tree, "a", ReadMode::exclusive()).expect("read").ticket.expect("taken");
+            let place = ended.savepoint();
+            ended.commit().expect("committed");
+            let mut later = begin(db);
+            later.put(tree, "a", "2").expect("written");
+            assert!(matches!(later.rollback_to(place), Err(Error::WrongKind(_))));
+            assert!(matches!(later.unlock(ticket), Err(Error::WrongKind(_))));
+            assert_eq!(later.get(tree, "a").expect("read").as_deref(), Some(&b"2"[..]));
+        }
+    });
+}
+
+/// A ticket of a read that had to wait is as good as any. Once its row is changed, it gives nobody the row.
+#[test]
+fn a_lock_that_came_late_can_be_given_up() {
+    with_tree(1, |db, tree| {
+        tree.put("a", "1").expect("written");
+        let mut first = begin(db);
+        first.put(tree, "a", "2").expect("written");
+        let waiting = {
+            let (db, tree) = (db.clone(), tree.clone());
+            spawn("late", move || {
+                let mut late = begin(&db);
+                let ticket = late.read(&tree, "a", ReadMode::exclusive()).expect("read").ticket.expect("taken");
+                late.unlock(ticket).expect("given up");
+                sleep_ns(20 * MS);
+                let ticket = late.read(&tree, "a", ReadMode::exclusive()).expect("read").ticket.expect("taken");
+                (late, ticket)
+            })
+            .expect("a thread")
+        };
+        sleep_ns(10 * MS);
+        first.commit().expect("committed");
+        sleep_ns(10 * MS);
+        tree.put("a", "3").expect("it was given up");
+        let (mut late, ticket) = waiting.join().expect("no panic");
+        late.put(tree, "a", "4").expect("written");
+        let other = {
+            let tree = tree.clone();
+            spawn("other", move || tree.put("a", "5")).expect("a thread")
+        };
+        sleep_ns(10 * MS);
+        late.unlock(ticket).expect("without effect");
+        sleep_ns(10 * MS);
+        late.put(tree, "a", "6").expect("it is still its row");
+        assert_eq!(tree.get("a").expect("read").as_deref(), Some(&b"3"[..]));
+        late.commit().expect("committed");
+        other.join().expect("no panic").expect("written");
+        assert_eq!(tree.get("a").expect("read").as_deref(), Some(&b"5"[..]));
+    });
+}
+
+/// A batch of the thread that has the row in a transaction of its own, or behind a forgotten one.
+#[test]
+fn a_batch_does_not_wait_for_a_transaction_for_ever() {
+    with_tree(1, |db, tree| {
+        let mut txn = begin(db);
+        txn.put(tree, "a", "1").expect("written");
+        let began = millpond::simulation::now_ns();
+        assert!(matches!(tree.put("a", "2"), Err(Error::LockTimeout(_))));
+        assert!((50_000 * MS..50_100 * MS).contains(&(millpond::simulation::now_ns() - began)));
+        txn.commit().expect("committed");
+        tree.put("a", "3").expect("free");
+    });
+}
+
 /// Workers take jobs from a queue, each the first one that no other has locked; every job is done once.
 #[test]
 fn workers_take_different_jobs_with_skip_locked() {
@@ -791,10 +864,14 @@ fn a_forgotten_transaction_is_rolled_back_after_its_time() {
             let tree = tree.clone();
             spawn("waiter", move || tree.put("a", "3")).expect("a thread")
         };
+        let mut reads_on = begin(&db);
+        reads_on.put(&tree, "d", "2").expect("written");
         for _ in 0..8 {
             sleep_ns(1000 * MS);
             busy.put(&tree, "c", "3").expect("it is in use");
+            reads_on.get(&tree, "a").expect("it is in use, too");
         }
+        reads_on.rollback().expect("undone");
         waiter.join().expect("no panic").expect("written");
         assert_eq!(tree.get("a").expect("read").as_deref(), Some(&b"3"[..]));
         assert_eq!(db.open_transactions().len(), 1);
