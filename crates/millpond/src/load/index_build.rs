@@ -575,7 +575,7 @@ mod tests {
                 let writer = writer.expect("a thread");
                 for note in [b"fr", b"fo", b"gr", b"go"] {
                     while let Err(error) = build.take_away(&[note.to_vec()], &index) {
-                        assert!(matches!(error, Error::Conflict(_)), "seed {seed}: {error}");
+                        assert!(matches!(error, Stop::Error(Error::Conflict(_))), "seed {seed}");
                     }
                 }
                 writer.join().expect("no panic");
