@@ -227,7 +227,7 @@ pub(crate) struct MixArgs {
     #[arg(long, value_name = "N", default_value = "1", value_parser = values::count::<u32>)]
     delete_inserts: u32,
 
-    /// Run statements without BEGIN and COMMIT, each as a transaction of its own
+    /// Run statements without BEGIN and COMMIT; each commits by itself
     #[arg(long, value_name = "BOOL", default_value = "false", default_missing_value = "true", num_args = 0..=1)]
     #[arg(require_equals = true, action = ArgAction::Set, value_parser = values::switch)]
     skip_trx: bool,

@@ -96,7 +96,9 @@ pub(crate) struct IsolationArgs {
     #[arg(long, value_name = "N", default_value = "6000", value_parser = option_values::rows)]
     transactions: u64,
 
-    /// The level; without it all three, one after the other
+    /// One level, not all
+    ///
+    /// Without it, the three levels run one after the other.
     #[arg(long, value_name = "LEVEL")]
     level: Option<Level>,
 
