@@ -1,7 +1,6 @@
 //! Cursors: scans row by row, each step in a transaction and a way to read that the caller chooses.
 
 use std::fmt;
-use std::ops::Bound;
 use std::sync::Arc;
 
 use crate::api::read_mode::{ReadMode, Sees};
@@ -11,7 +10,7 @@ use crate::base::error::Error;
 use crate::btree::scan::RowRef;
 use crate::engine::Engine;
 use crate::engine::tree_state::TreeState;
-use crate::read::scan::{At, Scan};
+use crate::read::scan::{At, Scan, pass};
 use crate::schema::key_range::{KeyBounds, KeyRange};
 
 /// A place in a range of a tree's or a table's rows.
@@ -110,10 +109,6 @@ impl Cursor {
 
     /// Notes that the cursor has come past its key.
     fn pass(&mut self) {
-        let bound = Bound::Excluded(self.key.clone());
-        match self.at {
-            At::Front => self.left.0 = bound,
-            At::Back => self.left.1 = bound,
-        }
+        pass(&mut self.left, self.at, &self.key);
     }
 }

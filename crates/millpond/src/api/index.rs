@@ -15,7 +15,7 @@ use crate::read::scan::{At, Scan};
 use crate::schema::key_range::KeyRange;
 use crate::txn::view::View;
 use crate::write::op::{Change, Op};
-use crate::write::outcome::{Applied, Size};
+use crate::write::outcome::{Applied, Extent, Size};
 use crate::write::try_apply;
 
 /// An index of a table: its rows in the order of some of their bytes. When it is dropped, its handles get
@@ -109,7 +109,7 @@ impl Index {
         let _operation = self.table.engine.waits.operation(OperationKind::Get);
         // The batch changes nothing, so a read-only database allows it, too.
         let mut slot = self.table.engine.txns.begin(&self.table.engine.core.store)?;
-        match try_apply(&self.table.engine, &mut both, Size::OneGroup, &mut slot) {
+        match try_apply(&self.table.engine, &mut both, Extent::Batch, Size::OneGroup, &mut slot) {
             Err(Error::Conflict(_)) => Ok(()),
             Err(error) => Err(error),
             Ok(Applied::Done(_)) => Err(self.is_of_another_row(fields, key)),

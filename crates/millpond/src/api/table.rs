@@ -18,7 +18,7 @@ use crate::write::batch::{BatchTarget, Place};
 use crate::write::chunks::ensure_chunk_trees;
 use crate::write::entry_changes::EntryChanges;
 use crate::write::op::{Change, Op};
-use crate::write::outcome::Size;
+use crate::write::outcome::{Extent, Size};
 use crate::write::{apply_with, try_apply};
 
 /// The change that [`Table::modify`] makes to a row.
@@ -250,7 +250,7 @@ impl Table {
                 entries.add(state, &indexes, key, old, change.value())?;
             }
             let mut ops: SmallVec<[Op<'_>; 8]> = row.into_iter().chain(entries.ops()).collect();
-            try_apply(engine, &mut ops, Size::Any, slot)
+            try_apply(engine, &mut ops, Extent::Batch, Size::Any, slot)
         })?;
         let done = done.ok_or_else(|| Error::Bug("a row is too large for a batch of any size".into()))?;
         wait_durable(engine, done.end, engine.in_force.durability())

@@ -86,7 +86,8 @@ impl fmt::Debug for Transaction {
 /// Cancels the waits of a [`Transaction`] from another thread.
 #[derive(Clone)]
 pub struct Canceller {
-    changes: Arc<OwnChanges>,
+    /// Not the changes alone: each share of those counts as a reader ([`Transaction::is_mixed`]).
+    open: Arc<OpenTxn>,
     cancelled: Arc<AtomicBool>,
     engine: Arc<Engine>,
 }
@@ -102,7 +103,7 @@ impl Canceller {
     /// to. Between two statements it has this effect on the next one. Later statements may wait again.
     pub fn cancel(&self) {
         self.cancelled.store(true, Ordering::Release);
-        if let Some(txn) = self.changes.txn().filter(|_| self.engine.home.is_here()) {
+        if let Some(txn) = self.open.changes.txn().filter(|_| self.engine.home.is_here()) {
             self.engine.txns.locks.cancel(txn);
         }
     }
@@ -309,8 +310,8 @@ impl Transaction {
 
     /// A handle with which another thread can end this transaction's waits for locks.
     pub fn canceller(&self) -> Canceller {
-        let (changes, cancelled) = (Arc::clone(&self.changes), Arc::clone(&self.cancelled));
-        Canceller { changes, cancelled, engine: Arc::clone(&self.engine) }
+        let (open, cancelled) = (Arc::clone(&self.open), Arc::clone(&self.cancelled));
+        Canceller { open, cancelled, engine: Arc::clone(&self.engine) }
     }
 
     /// Ends the transaction without its changes; afterwards it is over because of `why`.
@@ -449,4 +450,26 @@ impl Drop for Transaction {
 pub(super) fn of_another_database(tree: &TreeState) -> Error {
     let message = format!("{tree} is of another database than the transaction: use a handle from the same");
     Error::TreeNotFound(message.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Options;
+
+    /// Else each statement beside a canceller would write all index entries of its rows.
+    #[test]
+    fn a_canceller_is_no_reader_and_an_open_scan_is() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let db = Db::open(dir.path(), Options::new()).expect("opened");
+        let tree = db.create_tree("t").expect("created");
+        let mut txn = db.begin(TxnOptions::new().isolation(Isolation::ReadCommitted)).expect("begun");
+        let canceller = txn.canceller();
+        txn.put(&tree, "a", "1").expect("written");
+        assert!(!txn.is_mixed());
+        let scan = txn.scan(&tree, ..).expect("here");
+        assert!(txn.is_mixed());
+        drop((scan, canceller));
+        assert!(!txn.is_mixed());
+    }
 }

@@ -21,12 +21,16 @@ use crate::write::parts::{LockedRow, lock_row, unlock_row};
 use crate::write::statement::Failed;
 
 impl Transaction {
-    /// The transaction's snapshot: at repeatable read the one that all reads share, else a new one.
+    /// The snapshot that all reads share at repeatable read.
+    fn shared_snapshot(&self) -> &Arc<LiveSnapshot> {
+        self.snapshot.get_or_init(|| Arc::new(LiveSnapshot::take(&self.engine)))
+    }
+
+    /// The snapshot of a scan: the shared one, or a new one.
     fn snapshot(&self) -> Arc<LiveSnapshot> {
-        let take = || Arc::new(LiveSnapshot::take(&self.engine));
         match self.options.isolation {
-            Isolation::ReadCommitted => take(),
-            Isolation::RepeatableRead => Arc::clone(self.snapshot.get_or_init(take)),
+            Isolation::ReadCommitted => Arc::new(LiveSnapshot::take(&self.engine)),
+            Isolation::RepeatableRead => Arc::clone(self.shared_snapshot()),
         }
     }
 
@@ -51,15 +55,14 @@ impl Transaction {
     /// # Errors
     /// [`Error::TransactionOver`]; those of [`Snapshot::get`](crate::Snapshot::get).
     pub fn get<'t>(&self, of: impl Into<RowsOf<'t>>, key: impl AsRef<[u8]>) -> Result<Option<Vec<u8>>, Error> {
-        let state = self.state_of(of.into())?;
-        let own = self.changes.txn();
+        let of = of.into();
         if self.options.isolation == Isolation::ReadCommitted {
-            let view = View { at: None, own };
-            return self.changes.unless_over(state.get(&self.engine, key.as_ref(), view));
+            return self.get_newest(of, key.as_ref());
         }
-        let snapshot = self.snapshot.get_or_init(|| Arc::new(LiveSnapshot::take(&self.engine)));
+        let state = self.state_of(of)?;
+        let snapshot = self.shared_snapshot();
         state.check_snapshot(snapshot.at())?;
-        let view = View { at: Some(snapshot.at()), own };
+        let view = View { at: Some(snapshot.at()), own: self.changes.txn() };
         self.changes.unless_over(snapshot.unless_ended(state.get(&self.engine, key.as_ref(), view)))
     }
 
@@ -183,7 +186,7 @@ impl Transaction {
 
     fn get_newest(&self, of: RowsOf<'_>, key: &[u8]) -> Result<Option<Vec<u8>>, Error> {
         let state = self.state_of(of)?;
-        self.changes.unless_over(state.get(&self.engine, key, View { at: None, own: self.changes.txn() }))
+        self.changes.unless_over(state.get(&self.engine, key, View::newest_for(self.changes.txn())))
     }
 
     /// Locks a row and reads it; `None`: another transaction has the lock. Also returns the row's tree.

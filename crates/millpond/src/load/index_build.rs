@@ -41,7 +41,7 @@ use crate::txn::locks::Claim;
 use crate::txn::view::View;
 use crate::undo::purge::end_and_purge;
 use crate::write::op::{Change, Op};
-use crate::write::outcome::{Applied, Size};
+use crate::write::outcome::{Applied, Extent, Size};
 use crate::write::{apply, try_apply};
 
 /// Notes that are few enough to be applied while the table's gate is closed.
@@ -497,7 +497,7 @@ impl From<Error> for Stop {
 /// Writes `ops` in one group, and waits for no row: the table's gate may be closed, and the row's holder wait there.
 fn write_once(engine: &Engine, ops: &mut [Op<'_>]) -> Result<(), Stop> {
     let mut slot = engine.txns.begin(&engine.core.store)?;
-    match try_apply(engine, ops, Size::OneGroup, &mut slot)? {
+    match try_apply(engine, ops, Extent::Batch, Size::OneGroup, &mut slot)? {
         Applied::Done(_) => {
             end_and_purge(engine, slot);
             Ok(())

@@ -164,7 +164,7 @@ impl Scan {
             At::Back => self.back.rows.take_last(),
         };
         match (&row, &mut self.follows) {
-            (Some((key, _)), Some(follows)) => follows.took(at, key),
+            (Some((key, _)), Some(follows)) => pass(&mut follows.left, at, key),
             // A scan that has come to its end stays there.
             (None, follows) => *follows = None,
             (Some(_), None) => {}
@@ -191,21 +191,19 @@ impl Scan {
     }
 }
 
-impl Follows {
-    /// Notes that the row of `key` was taken.
-    fn took(&mut self, at: At, key: &[u8]) {
-        let bound = match at {
-            At::Front => &mut self.left.0,
-            At::Back => &mut self.left.1,
-        };
-        let mut last = match std::mem::replace(bound, Bound::Unbounded) {
-            Bound::Included(last) | Bound::Excluded(last) => last,
-            Bound::Unbounded => Vec::new(),
-        };
-        last.clear();
-        last.extend_from_slice(key);
-        *bound = Bound::Excluded(last);
-    }
+/// Takes the keys up to `key` off an end of the range `left`. Keeps the memory of the bound.
+pub(crate) fn pass(left: &mut KeyBounds, at: At, key: &[u8]) {
+    let bound = match at {
+        At::Front => &mut left.0,
+        At::Back => &mut left.1,
+    };
+    let mut last = match std::mem::replace(bound, Bound::Unbounded) {
+        Bound::Included(last) | Bound::Excluded(last) => last,
+        Bound::Unbounded => Vec::new(),
+    };
+    last.clear();
+    last.extend_from_slice(key);
+    *bound = Bound::Excluded(last);
 }
 
 impl Iterator for Scan {

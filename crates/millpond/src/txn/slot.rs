@@ -424,18 +424,13 @@ impl Slot<'_> {
             let cut_out = std::mem::take(&mut self.own.cut_out);
             cut_out.chunks(CUT_OUT_TOGETHER).for_each(|some| self.all.cut_out(some));
         }
-        let mut directory = self.all.directory.lock();
-        let txn = self.own.txn;
         if let Some(loser) = self.own.as_loser() {
             // The transaction failed. Its changes are undone before any of its pages are given up.
-            directory.losers.push_back(loser);
-            let wakes = directory.is_waiting;
-            drop(directory);
-            if wakes {
-                self.all.work.notify_one();
-            }
+            self.all.give_to_purge(loser);
             return 0;
         }
+        let mut directory = self.all.directory.lock();
+        let txn = self.own.txn;
         if let Some(chunk) = &self.own.kept.chunk {
             chunk.end(txn);
         }

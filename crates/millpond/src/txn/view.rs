@@ -15,6 +15,11 @@ pub(crate) struct View {
 impl View {
     /// Each row as it was committed last.
     pub(crate) const NEWEST: View = View { at: None, own: None };
+
+    /// Each row as it was committed last, or as this transaction has changed it.
+    pub(crate) fn newest_for(own: Option<TxnId>) -> View {
+        View { at: None, own }
+    }
 }
 
 impl Transactions {

@@ -72,7 +72,7 @@ impl<'a> LongValues<'a> {
         ops: &mut Cow<'_, [Op<'a>]>,
         slot: &mut Slot<'_>,
     ) -> Result<(), Error> {
-        let view = View { at: None, own: Some(slot.txn()) };
+        let view = View::newest_for(Some(slot.txn()));
         let mut expanded: Vec<Op<'a>> = Vec::with_capacity(ops.len());
         for of_key in ops.chunk_by(|one, next| one.tree.space == next.tree.space && one.key == next.key) {
             if of_key.iter().all(|op| op.value_len() <= engine.limits.value) {

@@ -42,7 +42,7 @@ use crate::write::chunks::{Bytes, LongValues, ensure_chunk_trees, sort};
 use crate::write::group::{enter_all, write_group};
 use crate::write::op::Op;
 use crate::write::outcome::{Applied, Done, Extent, GroupOutcome, Size};
-use crate::write::parts::write_all;
+use crate::write::parts::{write_all, write_in_parts};
 use crate::write::sizes::check_sizes;
 
 /// Writes `ops` and waits for the log as `durability` demands. May wait on `log_space`, `free_frame`, `page_read`,
@@ -62,7 +62,7 @@ pub(crate) fn apply(engine: &Engine, ops: &mut [Op<'_>]) -> Result<Done, Error> 
         engine.check_open()?;
         return Ok(Done { end: Lsn::ZERO, was_there: false, ops: 0 });
     }
-    apply_with(engine, |slot| try_apply(engine, ops, Size::Any, slot))?
+    apply_with(engine, |slot| try_apply(engine, ops, Extent::Batch, Size::Any, slot))?
         .ok_or_else(|| Error::Bug("a batch of any size is too large".into()))
 }
 
@@ -88,10 +88,13 @@ pub(crate) fn apply_with(
     }
 }
 
-/// Tries to write `ops`, without the wait for the log. Waits for no row, unless the batch is written in parts.
+/// Tries to write `ops`, a batch or a statement, without the wait for the log. A batch waits for no row, unless it is
+/// written in parts. A statement waits for its rows here, and is written or too large; if it fails, some of it may be
+/// written, unless it is to be one group.
 pub(crate) fn try_apply(
     engine: &Engine,
     ops: &mut [Op<'_>],
+    extent: Extent,
     size: Size,
     slot: &mut Slot<'_>,
 ) -> Result<Applied, Error> {
@@ -107,11 +110,14 @@ pub(crate) fn try_apply(
         long_values.expand(engine, &mut ops, slot)?;
     }
     loop {
-        match write_group(engine, &ops, Extent::Batch, &long_values, slot)? {
+        match write_group(engine, &ops, extent, &long_values, slot)? {
             GroupOutcome::Written(done) => return Ok(Applied::Done(done)),
             GroupOutcome::Locked(space, key, stamp) => return Ok(Applied::Locked(space, key.to_vec(), stamp)),
             GroupOutcome::TooLarge if size == Size::OneGroup => return Ok(Applied::TooLarge),
-            GroupOutcome::TooLarge if !slot.has_intents() => return Ok(Applied::InParts(intents(&ops))),
+            GroupOutcome::TooLarge if extent == Extent::Statement => {
+                return write_in_parts(engine, ops.into_owned(), &mut long_values, slot).map(Applied::Done);
+            }
+            GroupOutcome::TooLarge if !slot.has_intents() => return Ok(Applied::InParts(intents(ops.iter().copied()))),
             GroupOutcome::TooLarge => {
                 slot.begin_parts(&engine.core)?;
                 return write_all(engine, ops.into_owned(), &mut long_values, slot).map(Applied::Done);
@@ -126,8 +132,8 @@ pub(crate) fn try_apply(
 
 /// The trees and tables on which a batch in parts needs intents, in the order in which it takes them: so batches never
 /// wait for one another and for those that drop trees in a circle.
-fn intents(ops: &[Op<'_>]) -> Vec<SpaceId> {
-    let of_rows = ops.iter().filter(|op| matches!(op.tree.role, Role::Tree | Role::Rows));
+fn intents<'a>(ops: impl Iterator<Item = Op<'a>>) -> Vec<SpaceId> {
+    let of_rows = ops.filter(|op| matches!(op.tree.role, Role::Tree | Role::Rows));
     let mut spaces: Vec<SpaceId> = of_rows.map(|op| op.tree.space).collect();
     spaces.sort_unstable();
     spaces.dedup();

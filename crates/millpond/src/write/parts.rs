@@ -1,6 +1,6 @@
 //! Batches of several groups: a batch that is too large for one group of the log is written in parts.
 //!
-//! [`write_all`] writes the groups and commits them together; [`write_ops`] leaves the commit to a later call.
+//! [`write_all`] writes the groups and commits them together; [`write_in_parts`] leaves the commit to a later call.
 //! [`Large`] is such a batch that first locks and reads the rows it depends on. The rows stay locked until the commit
 //! ([`crate::txn`]); a batch that fails is rolled back.
 
@@ -22,7 +22,7 @@ use crate::undo::purge::end_and_purge;
 use crate::write::chunks::{Bytes, LongValues, sort};
 use crate::write::group::{Gates, enter_all, write_group};
 use crate::write::op::Op;
-use crate::write::outcome::{Done, Extent, GroupOutcome, Size};
+use crate::write::outcome::{Done, Extent, GroupOutcome};
 use crate::write::plan::check_first;
 use crate::write::sizes::{check_sizes, probable_redo};
 
@@ -90,7 +90,7 @@ pub(crate) fn lock_row(
     waits: bool,
 ) -> Result<Option<LockedRow>, Error> {
     let (locks, txn) = (&engine.txns.locks, slot.txn());
-    let view = View { at: None, own: Some(txn) };
+    let view = View::newest_for(Some(txn));
     let mut restarts = Restarts::new(&engine.core.pool);
     let mut first_hold = None;
     loop {
@@ -177,7 +177,7 @@ pub(super) fn write_all<'a>(
 }
 
 /// Writes `ops` in groups, each as many ops as fit one group and belong to one leaf.
-fn write_in_parts<'a>(
+pub(super) fn write_in_parts<'a>(
     engine: &Engine,
     mut ops: Vec<Op<'a>>,
     long_values: &mut LongValues<'a>,
@@ -208,40 +208,6 @@ fn write_in_parts<'a>(
         }
     }
     Ok(Done { end: Lsn::ZERO, was_there: was_there.unwrap_or(false), ops: written })
-}
-
-/// Writes `ops` as changes of the transaction of `slot`. If it fails, some of them may be written, unless they are to
-/// be written in one group. `None`: they do not fit one group.
-pub(super) fn write_ops(
-    engine: &Engine,
-    ops: &mut [Op<'_>],
-    size: Size,
-    slot: &mut Slot<'_>,
-) -> Result<Option<Done>, Error> {
-    sort(ops);
-    let ops = &*ops;
-    ops.iter().try_for_each(|op| check_sizes(engine, op))?;
-    let trees = ops.chunk_by(|one, next| one.tree.space == next.tree.space).map(|of_tree| of_tree[0].tree);
-    let _gates = enter_all(engine, trees)?;
-    let (bytes, mut ops) = (Bytes::new(), Cow::Borrowed(ops));
-    let mut long_values = LongValues::new(&bytes, engine.core.store.page_size());
-    if ops.iter().any(|op| op.value_len() > engine.limits.value) {
-        long_values.expand(engine, &mut ops, slot)?;
-    }
-    loop {
-        match write_group(engine, &ops, Extent::Statement, &long_values, slot)? {
-            GroupOutcome::Written(done) => return Ok(Some(done)),
-            GroupOutcome::TooLarge if size == Size::OneGroup => return Ok(None),
-            GroupOutcome::Locked(..) => return Err(Error::Bug("a statement waits for its rows itself".into())),
-            GroupOutcome::TooLarge => {
-                return write_in_parts(engine, ops.into_owned(), &mut long_values, slot).map(Some);
-            }
-            GroupOutcome::Replaces(tree, reference) => {
-                long_values.delete_chunks(tree, reference, ops.to_mut())?;
-                sort(ops.to_mut());
-            }
-        }
-    }
 }
 
 /// Most redo that a part of a batch probably takes, in pages: its changes are in one leaf.

@@ -21,8 +21,8 @@ use crate::write::batch::{Place, WriteBatch};
 use crate::write::chunks::ensure_chunk_trees;
 use crate::write::entry_changes::EntryChanges;
 use crate::write::op::{Change, Decide, Op};
-use crate::write::outcome::{Done, Size};
-use crate::write::parts::{Large, lock_row, write_ops};
+use crate::write::outcome::{Applied, Done, Extent, Size};
+use crate::write::parts::{Large, lock_row};
 use crate::write::sizes::{is_large, probable_redo};
 use crate::write::{apply_with, intents, try_apply};
 
@@ -120,7 +120,7 @@ impl<'a> Wanted<'a> {
             let indexes = self.enter(engine);
             let entries = self.entries(&indexes, &vec![None; self.rows.len()], EntryChanges::default())?;
             let mut ops: Vec<Op<'_>> = self.asked().chain(entries.ops()).collect();
-            try_apply(engine, &mut ops, Size::Any, slot)
+            try_apply(engine, &mut ops, Extent::Batch, Size::Any, slot)
         })
     }
 
@@ -139,7 +139,7 @@ impl<'a> Wanted<'a> {
                 let entries = self.entries(&indexes, &old_rows, EntryChanges::default())?;
                 let mut ops = self.expecting(&old_rows);
                 ops.extend(entries.ops());
-                match try_apply(engine, &mut ops, Size::OneGroup, slot) {
+                match try_apply(engine, &mut ops, Extent::Batch, Size::OneGroup, slot) {
                     // Reads the rows again. If they are as before, the conflict is with an expectation of the batch
                     // itself.
                     Err(Error::Conflict(_)) if !self.has_expectations || before.as_ref() != Some(&old_rows) => {
@@ -156,9 +156,7 @@ impl<'a> Wanted<'a> {
     /// never end.
     fn lock_and_write(&self, engine: &Engine) -> Result<Done, Error> {
         let mut slot = engine.txns.begin(&engine.core.store)?;
-        intents(&self.asked().collect::<Vec<_>>())
-            .into_iter()
-            .try_for_each(|space| slot.intend(space, &engine.waits))?;
+        intents(self.asked()).into_iter().try_for_each(|space| slot.intend(space, &engine.waits))?;
         let indexes = self.enter(engine);
         let of_table = |(table, indexes): (&&TableState, &ReadGuard<'_, Indexes>)| table.trees_with(indexes);
         let mut trees: Vec<Arc<TreeState>> = self.tables.iter().zip(&indexes).flat_map(of_table).collect();
@@ -183,13 +181,13 @@ pub(super) fn write_rows_of(engine: &Engine, batch: &WriteBatch, slot: &mut Slot
     // Before anything is held.
     ensure_chunk_trees(engine, &wanted.of_trees)?;
     ensure_chunk_trees(engine, &wanted.row_ops)?;
-    intents(&wanted.asked().collect::<Vec<_>>()).into_iter().try_for_each(|space| slot.intend(space, &engine.waits))?;
+    intents(wanted.asked()).into_iter().try_for_each(|space| slot.intend(space, &engine.waits))?;
     let indexes = wanted.enter(engine);
     if wanted.has_expectations || !wanted.rows.iter().any(|row| wanted.must_read(row)) {
         return wanted.lock_and_write_in(engine, &indexes, slot);
     }
     // Mostly no other transaction is in the way: then the stamps are all the locks that are needed.
-    let view = View { at: None, own: Some(slot.txn()) };
+    let view = View::newest_for(Some(slot.txn()));
     match wanted.expect_and_write_in(engine, &indexes, view, slot) {
         Ok(Some(done)) => Ok(done),
         Err(error) if !is_unexpected(&error) => Err(error),
@@ -206,6 +204,16 @@ fn is_unexpected(error: &Error) -> bool {
     matches!(error, Error::Conflict(row) if row.is_unexpected())
 }
 
+/// Writes `ops` as changes of the transaction of `slot`. If it fails, some of them may be written, unless they are to
+/// be written in one group. `None`: they do not fit one group.
+fn write_ops(engine: &Engine, ops: &mut [Op<'_>], size: Size, slot: &mut Slot<'_>) -> Result<Option<Done>, Error> {
+    match try_apply(engine, ops, Extent::Statement, size, slot)? {
+        Applied::Done(done) => Ok(Some(done)),
+        Applied::TooLarge => Ok(None),
+        Applied::Locked(..) | Applied::InParts(_) => Err(Error::Bug("a statement is written where it is".into())),
+    }
+}
+
 /// Makes the change that `decide` returns for the row `key` of `table`, as a change of the transaction of `slot`. True:
 /// the row existed.
 pub(super) fn modify_row_of(
@@ -216,7 +224,7 @@ pub(super) fn modify_row_of(
     slot: &mut Slot<'_>,
 ) -> Result<bool, Error> {
     slot.intend(table.rows.space, &engine.waits)?;
-    let view = View { at: None, own: Some(slot.txn()) };
+    let view = View::newest_for(Some(slot.txn()));
     for locks in [false, true] {
         let old = match locks {
             false => table.rows.get(engine, key, view)?,
