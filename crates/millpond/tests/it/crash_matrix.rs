@@ -12,7 +12,7 @@ use millpond::classic::{
     AdaptiveFlushingMethod, Doublewrite, EmptyFreeListAlgorithm, FlushNeighbors, LogRecentClosed, Profile,
 };
 use millpond::metrics::Stats;
-use millpond::simulation::{History, Image, ServiceTime, SimulatedDisk, Trace, Unsynced, run, sleep_ns, spawn};
+use millpond::simulation::{History, Image, ServiceTime, SimulatedDisk, Thread, Trace, Unsynced, run, sleep_ns, spawn};
 use millpond::{ByteSize, Db, Durability, Error, Options, PageStoreKind, Tree, WriteBatch};
 use rand::{RngExt, SeedableRng};
 
@@ -304,6 +304,21 @@ fn loose_client(db: &Db, ops: usize) {
 /// Frames with which `sync_only` finds the log three quarters full: with fewer, dirty pages are evicted before.
 const LAZY_FRAMES: u64 = 96;
 
+/// Starts clients, each with a number and a seed of its own.
+pub(crate) fn spawn_clients(
+    count: usize,
+    seed: u64,
+    (disk, oracle, db): (&SimulatedDisk, &Oracle, &Db),
+    client: impl Fn(&SimulatedDisk, &Oracle, &Db, usize, u64) + Copy + Send + 'static,
+) -> Vec<Thread<()>> {
+    let start = |id| {
+        let (disk, oracle, db) = (disk.clone(), oracle.clone(), db.clone());
+        let seed = seed * 100 + u64::try_from(id).expect("small");
+        spawn("client", move || client(&disk, &oracle, &db, id, seed)).expect("a thread")
+    };
+    (0..count).map(start).collect()
+}
+
 /// Several clients, the keeper, and a close at the end.
 fn many_clients(seed: u64, clients: usize, ops: usize, value_len: usize) -> Recorded {
     many_clients_shaped(SMALL, seed, clients, ops, value_len)
@@ -313,13 +328,9 @@ fn many_clients_shaped(shape: Shape, seed: u64, clients: usize, ops: usize, valu
     let (start, oracle) = run(0, || make_two_trees(shape, clients)).0;
     let recorded = record(seed, start, oracle, |disk, oracle| {
         let db = open(disk, shape.reopen_options());
-        let threads: Vec<_> = (0..clients)
-            .map(|id| {
-                let (disk, oracle, db) = (disk.clone(), oracle.clone(), db.clone());
-                let seed = seed * 100 + u64::try_from(id).expect("small");
-                spawn("client", move || client(&disk, &oracle, &db, id, seed, ops, value_len)).expect("a thread")
-            })
-            .collect();
+        let threads = spawn_clients(clients, seed, (disk, oracle, &db), move |disk, oracle, db, id, seed| {
+            client(disk, oracle, db, id, seed, ops, value_len);
+        });
         loose_client(&db, ops);
         for thread in threads {
             thread.join().expect("no panic");

@@ -10,7 +10,7 @@ use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 
 use crate::crash_matrix::{
-    Effects, Note, Oracle, Recorded, check_images, check_matrix, key_of, record, stride, two_trees,
+    Effects, Note, Oracle, Recorded, check_images, check_matrix, key_of, record, spawn_clients, stride, two_trees,
 };
 use crate::support::{SMALL, Shape, open};
 
@@ -113,13 +113,9 @@ fn a_crash_at_any_io_over_a_table_leaves_rows_and_indexes_right() {
         let (start, oracle) = run(0, make_table).0;
         let recorded = record(seed, start, oracle, |disk, oracle| {
             let db = open(disk, SHAPE.reopen_options());
-            let threads: Vec<_> = (0..3)
-                .map(|id| {
-                    let (disk, oracle, db) = (disk.clone(), oracle.clone(), db.clone());
-                    let seed = seed * 100 + u64::try_from(id).expect("small");
-                    spawn("client", move || client(&disk, &oracle, &db, id, seed, 60)).expect("a thread")
-                })
-                .collect();
+            let threads = spawn_clients(3, seed, (disk, oracle, &db), |disk, oracle, db, id, seed| {
+                client(disk, oracle, db, id, seed, 60);
+            });
             for thread in threads {
                 thread.join().expect("no panic");
             }
@@ -215,13 +211,9 @@ fn a_crash_while_indexes_come_and_go_leaves_each_whole_or_gone() {
     let (start, oracle) = run(0, make_table).0;
     let recorded = record(24, start, oracle, |disk, oracle| {
         let db = open(disk, SHAPE.reopen_options());
-        let threads: Vec<_> = (0..2)
-            .map(|id| {
-                let (disk, oracle, db) = (disk.clone(), oracle.clone(), db.clone());
-                let seed = 2400 + u64::try_from(id).expect("small");
-                spawn("client", move || client(&disk, &oracle, &db, id, seed, 60)).expect("a thread")
-            })
-            .collect();
+        let threads = spawn_clients(2, 24, (disk, oracle, &db), |disk, oracle, db, id, seed| {
+            client(disk, oracle, db, id, seed, 60);
+        });
         let table = db.open_table("rows").expect("there");
         for round in 0..2 {
             table.create_unique_index("whole", [Field::value(0..7), Field::key(..)]).expect("made");

@@ -8,7 +8,7 @@ use millpond::{Db, Error, TxnOptions};
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 
-use crate::crash_matrix::{Effects, Oracle, Recorded, check_matrix, key_of, record, stride};
+use crate::crash_matrix::{Effects, Oracle, Recorded, check_matrix, key_of, record, spawn_clients, stride};
 use crate::crash_tables::{ROWS, SHAPE, make_table, row_of};
 use crate::support::open;
 
@@ -62,13 +62,9 @@ fn a_crash_at_any_io_leaves_all_of_a_transaction_or_nothing() {
         let (start, oracle) = run(0, make_table).0;
         let recorded = record(seed, start, oracle, |disk, oracle| {
             let db = open(disk, SHAPE.reopen_options());
-            let threads: Vec<_> = (0..3)
-                .map(|id| {
-                    let (disk, oracle, db) = (disk.clone(), oracle.clone(), db.clone());
-                    let seed = seed * 100 + u64::try_from(id).expect("small");
-                    spawn("client", move || client(&disk, &oracle, &db, id, seed, 24)).expect("a thread")
-                })
-                .collect();
+            let threads = spawn_clients(3, seed, (disk, oracle, &db), |disk, oracle, db, id, seed| {
+                client(disk, oracle, db, id, seed, 24);
+            });
             threads.into_iter().for_each(|thread| thread.join().expect("no panic"));
             assert!(db.stats().rollbacks > 6, "{} were undone", db.stats().rollbacks);
             db.close().expect("closed");

@@ -1,18 +1,17 @@
 //! `millpond verify isolation`: random transactions on many threads, and a search for anything that their level of
 //! isolation forbids.
 
-use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use clap::{Args, ValueEnum};
 use millpond::inspect::{CheckOptions, check};
 use millpond::{ByteSize, Db, Durability, Isolation, OnConflict, Options, TxnOptions};
 
+use super::LoadArgs;
 use super::cycles::{Oracle, Rules, Seen};
 use super::lists::{Client, Lists};
 use super::rows::random;
 use crate::database_files;
-use crate::engine_args::CachedArg;
 use crate::exit::{Answer, Failure};
 use crate::output::{print, talk};
 use crate::progress::Progress;
@@ -102,20 +101,8 @@ pub(crate) struct IsolationArgs {
     #[arg(long, value_name = "LEVEL")]
     level: Option<Level>,
 
-    /// Threads, 2 to 64
-    #[arg(long, value_name = "N", default_value_t = 8, value_parser = option_values::whole(2..=64_u8))]
-    threads: u8,
-
-    /// Seed of the transactions; which thread is faster is up to the machine
-    #[arg(long, value_name = "SEED", default_value = "1", value_parser = option_values::count::<u64>)]
-    seed: u64,
-
-    /// New or empty directory, removed if nothing is wrong
-    #[arg(long, value_name = "DIR", default_value = "millpond-verify-data")]
-    dir: PathBuf,
-
     #[command(flatten)]
-    cached: CachedArg,
+    load: LoadArgs,
 }
 
 /// Runs the command.
@@ -126,8 +113,9 @@ pub(super) fn run(args: &IsolationArgs) -> Result<Answer, Failure> {
     let stop = signals::stop_flag()?;
     let levels = args.level.map_or_else(|| Level::ALL.to_vec(), |level| vec![level]);
     for level in levels {
-        database_files::make_vacant(&args.dir)?;
-        let (dir, count, threads, seed) = (args.dir.display(), args.transactions, args.threads, args.seed);
+        database_files::make_vacant(&args.load.dir)?;
+        let (dir, count, threads, seed) =
+            (args.load.dir.display(), args.transactions, args.load.threads, args.load.seed);
         let name = level.name();
         print(&format!("{name} in '{dir}': {count} transactions, {threads} threads, seed {seed}\n"))?;
         match verify(args, level, &stop)? {
@@ -143,15 +131,15 @@ pub(super) fn run(args: &IsolationArgs) -> Result<Answer, Failure> {
 fn verify(args: &IsolationArgs, level: Level, stop: &AtomicBool) -> Result<Answer, Failure> {
     let pool = ByteSize::b(PAGE_SIZE.as_u64() * FRAMES);
     let options = Options::new().page_size(PAGE_SIZE).buffer_pool_size(pool).redo_capacity(REDO_CAPACITY);
-    let lists = Lists::create(Db::open(&args.dir, options.cached(args.cached.0))?)?;
+    let lists = Lists::create(Db::open(&args.load.dir, options.cached(args.load.cached.0))?)?;
     let progress = Progress::start("verify", "transactions", args.transactions);
     let mut oracle = Oracle::new(level.rules());
     let mut mistake = rounds(args, level, &lists, &mut oracle, &progress, stop).err();
     progress.finish();
     lists.db.close()?;
     let mut options = CheckOptions::default();
-    options.cached = args.cached.0;
-    let report = check(&args.dir, options)?;
+    options.cached = args.load.cached.0;
+    let report = check(&args.load.dir, options)?;
     mistake = mistake.or_else(|| report.problems.first().map(|problem| format!("check: {problem}")));
     let Seen { committed, conflicts, deadlocks, reads, fuzzy_reads, lost_updates, write_skews } = oracle.seen;
     print(&format!(
@@ -160,10 +148,10 @@ fn verify(args: &IsolationArgs, level: Level, stop: &AtomicBool) -> Result<Answe
     ))?;
     if let Some(mistake) = mistake {
         print(&format!("  WRONG: {mistake}\n"))?;
-        talk(&format!("the database is kept in '{}'", args.dir.display()));
+        talk(&format!("the database is kept in '{}'", args.load.dir.display()));
         return Ok(Answer::No);
     }
-    database_files::remove(&args.dir)?;
+    database_files::remove(&args.load.dir)?;
     // Relaxed: an independent flag.
     if stop.load(Ordering::Relaxed) {
         print("interrupted: nothing wrong was seen\n")?;
@@ -188,9 +176,9 @@ fn rounds(
     progress: &Progress,
     stop: &AtomicBool,
 ) -> Result<(), String> {
-    let of_thread = |thread: u8| Client::new(random(args.seed, u64::from(thread)), thread, level.options());
-    let mut clients: Vec<Client> = (0..args.threads).map(of_thread).collect();
-    let each = ROUND.min(args.transactions).div_ceil(u64::from(args.threads));
+    let of_thread = |thread: u8| Client::new(random(args.load.seed, u64::from(thread)), thread, level.options());
+    let mut clients: Vec<Client> = (0..args.load.threads).map(of_thread).collect();
+    let each = ROUND.min(args.transactions).div_ceil(u64::from(args.load.threads));
     let committed = AtomicU64::new(0);
     let mut done = 0;
     // Relaxed: an independent flag.

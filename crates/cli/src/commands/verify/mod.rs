@@ -9,9 +9,13 @@ mod rows;
 mod snapshot;
 mod write;
 
+use std::path::PathBuf;
+
 use clap::{Args, Subcommand};
 
+use crate::engine_args::CachedArg;
 use crate::exit::{Answer, Failure};
+use crate::values as option_values;
 
 /// Arguments of `verify`.
 #[derive(Debug, Args)]
@@ -22,6 +26,25 @@ Examples:
 pub(crate) struct VerifyArgs {
     #[command(subcommand)]
     promise: Promise,
+}
+
+/// How the load runs.
+#[derive(Debug, Args)]
+struct LoadArgs {
+    /// Threads, 2 to 64
+    #[arg(long, value_name = "N", default_value_t = 8, value_parser = option_values::whole(2..=64_u8))]
+    threads: u8,
+
+    /// Seed of the load; which thread is faster is up to the machine
+    #[arg(long, value_name = "SEED", default_value = "1", value_parser = option_values::count::<u64>)]
+    seed: u64,
+
+    /// New or empty directory, removed if nothing is wrong
+    #[arg(long, value_name = "DIR", default_value = "millpond-verify-data")]
+    dir: PathBuf,
+
+    #[command(flatten)]
+    cached: CachedArg,
 }
 
 /// What is verified.

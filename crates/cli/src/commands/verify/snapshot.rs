@@ -4,19 +4,18 @@
 //! each read is compared with the rows of its moment. Snapshots live across rounds; the pool is far smaller than the
 //! data, so that leaves and undo pages are evicted all the time.
 
-use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use clap::Args;
 use millpond::inspect::{CheckOptions, check};
 use millpond::{ByteSize, Db, Options, Snapshot};
 
+use super::LoadArgs;
 use super::history::{Batch, History, Looked, Question, Read};
 use super::read::{Moments, Reader, ask};
 use super::rows::{GROUPS, KEYS, Place, Rows, random};
 use super::write::Writer;
 use crate::database_files;
-use crate::engine_args::CachedArg;
 use crate::exit::{Answer, Failure};
 use crate::output::{print, talk};
 use crate::progress::Progress;
@@ -61,20 +60,8 @@ pub(crate) struct SnapshotArgs {
     #[arg(long, value_name = "N", default_value = "20000", value_parser = option_values::rows)]
     reads: u64,
 
-    /// Writers and readers together, 2 to 64
-    #[arg(long, value_name = "N", default_value_t = 8, value_parser = option_values::whole(2..=64_u8))]
-    threads: u8,
-
-    /// Seed of batches and reads; which thread is faster is up to the machine
-    #[arg(long, value_name = "SEED", default_value = "1", value_parser = option_values::count::<u64>)]
-    seed: u64,
-
-    /// New or empty directory, removed if all reads are right
-    #[arg(long, value_name = "DIR", default_value = "millpond-verify-data")]
-    dir: PathBuf,
-
     #[command(flatten)]
-    cached: CachedArg,
+    load: LoadArgs,
 }
 
 /// What was compared.
@@ -91,13 +78,13 @@ pub(super) fn run(args: &SnapshotArgs) -> Result<Answer, Failure> {
     if args.reads == 0 {
         return Err(Failure::message("--reads 0 compares nothing; ask for one at least"));
     }
-    database_files::make_vacant(&args.dir)?;
+    database_files::make_vacant(&args.load.dir)?;
     let stop = signals::stop_flag()?;
-    let (dir, reads, threads, seed) = (args.dir.display(), args.reads, args.threads, args.seed);
+    let (dir, reads, threads, seed) = (args.load.dir.display(), args.reads, args.load.threads, args.load.seed);
     print(&format!("verify snapshot in '{dir}': {reads} reads, {threads} threads, seed {seed}\n"))?;
     let pool = ByteSize::b(PAGE_SIZE.as_u64() * FRAMES);
     let options = Options::new().page_size(PAGE_SIZE).buffer_pool_size(pool).redo_capacity(REDO_CAPACITY);
-    let rows = Rows::create(Db::open(&args.dir, options.cached(args.cached.0))?)?;
+    let rows = Rows::create(Db::open(&args.load.dir, options.cached(args.load.cached.0))?)?;
 
     let progress = Progress::start("verify", "reads", args.reads);
     let mut compared = Compared::default();
@@ -108,8 +95,8 @@ pub(super) fn run(args: &SnapshotArgs) -> Result<Answer, Failure> {
     let stats = db.stats();
     db.close()?;
     let mut options = CheckOptions::default();
-    options.cached = args.cached.0;
-    let report = check(&args.dir, options)?;
+    options.cached = args.load.cached.0;
+    let report = check(&args.load.dir, options)?;
     mistakes.extend(report.problems.iter().map(|problem| format!("check: {problem}")));
     let Compared { reads, rows, batches, looked } = compared;
     let Looked { old_rows, most_newer } = looked;
@@ -129,10 +116,10 @@ pub(super) fn run(args: &SnapshotArgs) -> Result<Answer, Failure> {
     }
     if !mistakes.is_empty() {
         print(&format!("{} wrong\n", mistakes.len()))?;
-        talk(&format!("the database is kept in '{}'", args.dir.display()));
+        talk(&format!("the database is kept in '{}'", args.load.dir.display()));
         return Ok(Answer::No);
     }
-    database_files::remove(&args.dir)?;
+    database_files::remove(&args.load.dir)?;
     if was_stopped {
         print("interrupted: what was compared is right\n")?;
         return Ok(Answer::Interrupted);
@@ -152,9 +139,9 @@ fn compare(
     stop: &AtomicBool,
     compared: &mut Compared,
 ) -> Vec<String> {
-    let of_thread = |thread: u8| random(args.seed, u64::from(thread));
-    let writers = args.threads / 2;
-    let mut readers: Vec<Reader> = (writers..args.threads).map(|thread| Reader::new(of_thread(thread))).collect();
+    let of_thread = |thread: u8| random(args.load.seed, u64::from(thread));
+    let writers = args.load.threads / 2;
+    let mut readers: Vec<Reader> = (writers..args.load.threads).map(|thread| Reader::new(of_thread(thread))).collect();
     let mut writers: Vec<Writer> = (0..writers).map(|thread| Writer::new(of_thread(thread), thread)).collect();
     let (mut history, moments) = (History::new(), Moments::default());
     let each = (args.reads / ROUNDS_MIN).clamp(1, READS_PER_ROUND).div_ceil(readers.len() as u64);
