@@ -6,17 +6,22 @@ use std::sync::Arc;
 
 use crate::api::table::Table;
 use crate::base::error::{Error, MEND_INDEX};
+use crate::base::ids::TxnId;
 use crate::base::operations::OperationKind;
 use crate::base::quoted::quoted;
 use crate::btree::scan::{OwnedRow, RowRef, owned};
 use crate::engine::table_state::IndexState;
 use crate::read::reader::Reader;
 use crate::read::scan::{At, Scan};
-use crate::schema::key_range::KeyRange;
+use crate::schema::key_range::{KeyBounds, KeyRange};
 use crate::txn::view::View;
 use crate::write::op::{Change, Op};
 use crate::write::outcome::{Applied, Extent, Size};
 use crate::write::try_apply;
+
+/// Number of times in a row that a reader meets an entry and a row that disagree, until it takes that for damage. Each
+/// time is a commit between two reads, unless a transaction that has not ended hides the damage from a closer look.
+const DISAGREEMENTS: usize = 1000;
 
 /// An index of a table: its rows in the order of some of their bytes. When it is dropped, its handles get
 /// [`Error::TreeNotFound`].
@@ -55,20 +60,34 @@ impl Index {
     /// [`Error::WrongKind`]: the index is not unique. Those of [`Table::get`].
     pub fn get(&self, fields: impl AsRef<[u8]>) -> Result<Option<OwnedRow>, Error> {
         let fields = fields.as_ref();
-        let IndexState { definition, entries } = &*self.state;
-        if !definition.is_unique {
-            let message = format!("{entries} is not unique, so several rows may have the same fields: use `rows`");
-            return Err(Error::WrongKind(message.into()));
-        }
-        loop {
-            let Some(key) = entries.get(&self.table.engine, fields, View::NEWEST)? else { return Ok(None) };
-            let row = self.table.get(&key)?;
+        self.check_unique()?;
+        self.newest(fields, None)
+    }
+
+    /// The newest committed row with these fields of a unique index, or that of the transaction `own`.
+    pub(super) fn newest(&self, fields: &[u8], own: Option<TxnId>) -> Result<Option<OwnedRow>, Error> {
+        let (IndexState { definition, entries }, view) = (&*self.state, View::newest_for(own));
+        let Table { engine, state } = &self.table;
+        for _ in 0..DISAGREEMENTS {
+            let Some(key) = entries.get(engine, fields, view)? else { return Ok(None) };
+            let row = state.rows.get(engine, &key, view)?;
             match row {
                 Some(row) if definition.has_fields(&key, &row, fields) => return Ok(Some((key, row))),
                 // Most probably a writer changed the row in between: then the entry has changed, too.
                 other => self.check_disagreement(fields, &key, other.as_deref())?,
             }
         }
+        Err(self.is_of_another_row(fields, &entries.get(engine, fields, view)?.unwrap_or_default()))
+    }
+
+    /// Fails if the index is not unique.
+    pub(super) fn check_unique(&self) -> Result<(), Error> {
+        if self.is_unique() {
+            return Ok(());
+        }
+        let message =
+            format!("{} is not unique, so several rows may have the same fields: use `rows`", self.state.entries);
+        Err(Error::WrongKind(message.into()))
     }
 
     /// The entries with fields in `range`, ascending: fields and primary key of each. [`rev`](Iterator::rev) makes it
@@ -79,9 +98,12 @@ impl Index {
 
     /// The entries that a snapshot sees, or those that the scan comes to.
     pub(crate) fn scan_at(&self, reader: Reader, range: impl KeyRange) -> IndexScan {
-        let state = &*self.state;
-        let range = state.definition.entry_range(&range.into_bounds());
-        let entries = Scan::new(&self.table.engine, &state.entries, reader, range);
+        self.scan_entries(reader, self.state.definition.entry_range(&range.into_bounds()))
+    }
+
+    /// The same for a range of the entries' keys; `None`: an empty one.
+    pub(super) fn scan_entries(&self, reader: Reader, range: Option<KeyBounds>) -> IndexScan {
+        let entries = Scan::new(&self.table.engine, &self.state.entries, reader, range);
         IndexScan { index: self.clone(), entries, fields: Vec::new(), key: Vec::new(), has_failed: false }
     }
 
@@ -96,7 +118,7 @@ impl Index {
 
     /// The rows that a snapshot sees, or those that the scan comes to.
     pub(crate) fn rows_at(&self, reader: Reader, range: impl KeyRange) -> IndexRows {
-        IndexRows { scan: self.scan_at(reader, range), row: Vec::new() }
+        IndexRows::of(self.scan_at(reader, range))
     }
 
     /// After reading an entry and then a row with other fields: compares both at one moment. An error if they disagree.
@@ -120,7 +142,7 @@ impl Index {
 
     /// The error for an entry whose row has other fields at the same moment.
     #[cold]
-    fn is_of_another_row(&self, fields: &[u8], key: &[u8]) -> Error {
+    pub(super) fn is_of_another_row(&self, fields: &[u8], key: &[u8]) -> Error {
         let (entries, fields, key, way_out) = (&self.state.entries, quoted(fields), quoted(key), MEND_INDEX);
         let message = format!("{entries} has the entry {fields} of row {key}, which is another: {way_out}");
         Error::Corruption(message.into())
@@ -142,14 +164,14 @@ pub struct IndexScan {
     index: Index,
     entries: Scan,
     /// Fields of the current entry; `key`: its primary key.
-    fields: Vec<u8>,
-    key: Vec<u8>,
+    pub(super) fields: Vec<u8>,
+    pub(super) key: Vec<u8>,
     has_failed: bool,
 }
 
 impl IndexScan {
     /// Goes to the next entry at an end. False: there is none.
-    fn advance(&mut self, at: At) -> Result<bool, Error> {
+    pub(super) fn advance(&mut self, at: At) -> Result<bool, Error> {
         if self.has_failed {
             return Ok(false);
         }
@@ -221,11 +243,15 @@ impl FusedIterator for IndexScan {}
 /// [`next_row`](IndexRows::next_row) and [`next_row_back`](IndexRows::next_row_back) lend them.
 #[must_use]
 pub struct IndexRows {
-    scan: IndexScan,
+    pub(super) scan: IndexScan,
     row: Vec<u8>,
 }
 
 impl IndexRows {
+    pub(super) fn of(scan: IndexScan) -> IndexRows {
+        IndexRows { scan, row: Vec::new() }
+    }
+
     /// The next row's primary key and value, borrowed until the next call. `None`: the range is exhausted, or an
     /// error came before.
     ///
@@ -243,7 +269,7 @@ impl IndexRows {
         self.row_at(At::Back)
     }
 
-    fn row_at(&mut self, at: At) -> Result<Option<RowRef<'_>>, Error> {
+    pub(super) fn row_at(&mut self, at: At) -> Result<Option<RowRef<'_>>, Error> {
         while self.scan.advance(at)? {
             let IndexScan { index, entries, fields, key, .. } = &self.scan;
             let (table, view) = (&index.table, entries.view());

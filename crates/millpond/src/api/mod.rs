@@ -12,6 +12,7 @@ pub(crate) mod snapshot;
 pub(crate) mod table;
 pub(crate) mod table_indexes;
 pub(crate) mod transaction;
+pub(crate) mod transaction_indexes;
 pub(crate) mod transaction_reads;
 pub(crate) mod tree;
 pub(crate) mod trees;

@@ -2,13 +2,12 @@
 
 use std::sync::Arc;
 
-use crate::api::index::{Index, IndexRows, IndexScan};
 use crate::api::read_mode::{OnLocked, Read, ReadMode, Sees, Ticket};
 use crate::api::snapshot::RowsOf;
 use crate::api::transaction::{Transaction, of_another_database};
 use crate::api::txn_options::{Isolation, OnConflict};
 use crate::base::error::Error;
-use crate::base::ids::CommitTs;
+use crate::base::ids::{CommitTs, SpaceId};
 use crate::btree::scan::OwnedRow;
 use crate::engine::tree_state::TreeState;
 use crate::read::reader::Reader;
@@ -94,36 +93,9 @@ impl Transaction {
         self.scan(of, ..)?.next_back().transpose()
     }
 
-    /// The entries of an index with fields in `range`: fields and primary key of each. Sees changes as
-    /// [`scan`](Self::scan) does.
-    ///
-    /// # Errors
-    /// Those of [`get`](Self::get).
-    pub fn entries(&self, of: &Index, range: impl KeyRange) -> Result<IndexScan, Error> {
-        let reader = self.reader_of_index(of)?;
-        Ok(of.scan_at(reader, range))
-    }
-
-    /// The rows with fields in `range`, in the order of the fields: primary key and row of each. Sees changes as
-    /// [`scan`](Self::scan) does.
-    ///
-    /// # Errors
-    /// Those of [`get`](Self::get).
-    pub fn rows(&self, of: &Index, range: impl KeyRange) -> Result<IndexRows, Error> {
-        let reader = self.reader_of_index(of)?;
-        Ok(of.rows_at(reader, range))
-    }
-
-    fn reader_of(&self, state: &TreeState) -> Result<Reader, Error> {
+    pub(super) fn reader_of(&self, state: &TreeState) -> Result<Reader, Error> {
         let reader = self.reader();
         reader.snapshot.as_ref().map_or(Ok(()), |snapshot| state.check_snapshot(snapshot.at()))?;
-        Ok(reader)
-    }
-
-    fn reader_of_index(&self, index: &Index) -> Result<Reader, Error> {
-        self.state_of(RowsOf::from(&index.table))?;
-        let reader = self.reader_of(&index.state.entries)?;
-        reader.snapshot.as_ref().map_or(Ok(()), |snapshot| index.table.state.rows.check_snapshot(snapshot.at()))?;
         Ok(reader)
     }
 
@@ -153,7 +125,8 @@ impl Transaction {
     }
 
     fn get_locked(&mut self, of: RowsOf<'_>, key: &[u8], mode: Mode) -> Result<Option<Vec<u8>>, Error> {
-        let (read, _) = self.lock(of, key, mode, OnLocked::Wait)?;
+        let state = self.state_of(of)?;
+        let read = self.lock(state.space, state, key, mode, OnLocked::Wait)?;
         Ok(read.and_then(|locked| locked.value))
     }
 
@@ -169,19 +142,34 @@ impl Transaction {
     ) -> Result<Read, Error> {
         let (of, key) = (of.into(), key.as_ref());
         let unlocked = |value| Read { value, ticket: None, is_locked_by_other: false };
-        let mode = match mode {
-            ReadMode { sees: Sees::Snapshot, .. } => return self.get(of, key).map(unlocked),
-            ReadMode { sees: Sees::Newest, .. } => return self.get_newest(of, key).map(unlocked),
-            ReadMode { sees: Sees::Locked(mode), on_locked } => match self.lock(of, key, mode, on_locked)? {
-                (Some(LockedRow { value, before }), tree) => {
-                    let ticket = Ticket { of: self.number(), tree, key: key.into(), mode, had: before };
-                    return Ok(Read { ticket: Some(ticket).filter(|_| before < Some(mode)), ..unlocked(value) });
-                }
-                (None, _) => on_locked,
-            },
+        match mode.sees {
+            Sees::Snapshot => self.get(of, key).map(unlocked),
+            Sees::Newest => self.get_newest(of, key).map(unlocked),
+            Sees::Locked(lock) => {
+                let state = self.state_of(of)?;
+                self.read_locked(state.space, state, key, lock, mode.on_locked)
+            }
+        }
+    }
+
+    /// A locking read of a row in `tree`, that of the rows in `space` or of one of their indexes.
+    pub(super) fn read_locked(
+        &mut self,
+        space: SpaceId,
+        tree: &Arc<TreeState>,
+        key: &[u8],
+        mode: Mode,
+        on_locked: OnLocked,
+    ) -> Result<Read, Error> {
+        if let Some(LockedRow { value, before }) = self.lock(space, tree, key, mode, on_locked)? {
+            let ticket = Ticket { of: self.number(), tree: Arc::clone(tree), key: key.into(), mode, had: before };
+            return Ok(Read { value, ticket: Some(ticket).filter(|_| before < Some(mode)), is_locked_by_other: false });
+        }
+        let value = match on_locked {
+            OnLocked::ReadCommitted => tree.get(&self.engine, key, View::newest_for(self.changes.txn()))?,
+            _ => None,
         };
-        let value = if mode == OnLocked::ReadCommitted { self.get_newest(of, key)? } else { None };
-        Ok(Read { is_locked_by_other: true, ..unlocked(value) })
+        Ok(Read { value, ticket: None, is_locked_by_other: true })
     }
 
     fn get_newest(&self, of: RowsOf<'_>, key: &[u8]) -> Result<Option<Vec<u8>>, Error> {
@@ -189,25 +177,25 @@ impl Transaction {
         self.changes.unless_over(state.get(&self.engine, key, View::newest_for(self.changes.txn())))
     }
 
-    /// Locks a row and reads it; `None`: another transaction has the lock. Also returns the row's tree.
+    /// Locks a row of `tree` and reads it; `None`: another transaction has the lock. The transaction has an intent on
+    /// the tree or table of the rows in `space` from then on.
     fn lock(
         &mut self,
-        of: RowsOf<'_>,
+        space: SpaceId,
+        tree: &Arc<TreeState>,
         key: &[u8],
         mode: Mode,
         on_locked: OnLocked,
-    ) -> Result<(Option<LockedRow>, Arc<TreeState>), Error> {
-        let state = self.state_of(of)?;
+    ) -> Result<Option<LockedRow>, Error> {
         let timeout = if let OnLocked::WaitFor(timeout) = on_locked { Some(timeout) } else { None };
         let waits = matches!(on_locked, OnLocked::Wait | OnLocked::WaitFor(_));
-        let locked = self.statement(timeout, |engine, slot| {
-            let locked = slot.intend(state.space, &engine.waits).and_then(|()| {
-                let _gate = state.enter(&engine.waits)?;
-                lock_row(engine, slot, state, key, mode, waits)
+        self.statement(timeout, |engine, slot| {
+            let locked = slot.intend(space, &engine.waits).and_then(|()| {
+                let _gate = tree.enter(&engine.waits)?;
+                lock_row(engine, slot, tree, key, mode, waits)
             });
             locked.map_err(|error| Failed { is_undone: !matches!(error, Error::Deadlock(_)), error })
-        })?;
-        Ok((locked, Arc::clone(state)))
+        })
     }
 
     /// Gives up the lock that a read has taken. Nothing happens if the transaction has locked the row otherwise since,
@@ -237,13 +225,15 @@ impl Transaction {
         self.changes.number
     }
 
-    /// A scan of rows as a cursor goes through them: one that locks them first sees the newest committed ones.
+    /// A scan of rows as a cursor goes through them.
     pub(super) fn scan_that(&self, of: RowsOf<'_>, sees: Sees, range: KeyBounds) -> Result<Scan, Error> {
         let state = self.state_of(of)?;
-        let reader = match sees {
-            Sees::Snapshot => self.reader_of(state)?,
-            Sees::Newest | Sees::Locked(_) => Reader { own: Some(Arc::clone(&self.changes)), ..Reader::default() },
-        };
+        let reader = if sees == Sees::Snapshot { self.reader_of(state)? } else { self.newest_reader() };
         Ok(Scan::new(&self.engine, state, reader, Some(range)))
+    }
+
+    /// A reader of the newest committed rows, and of the transaction's own: what a cursor goes through that locks them.
+    pub(super) fn newest_reader(&self) -> Reader {
+        Reader { own: Some(Arc::clone(&self.changes)), ..Reader::default() }
     }
 }

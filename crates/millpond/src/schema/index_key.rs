@@ -74,6 +74,20 @@ impl IndexDefinition {
         value.is_empty().then_some(rest)
     }
 
+    /// The key of the entry that [`split_entry`](Self::split_entry) has split.
+    pub(crate) fn joined_entry(&self, fields: &[u8], key: &[u8]) -> Vec<u8> {
+        if self.is_unique {
+            return fields.to_vec();
+        }
+        let (fixed, open) = fields.split_at(fields.len().min(self.fixed_len()));
+        let mut entry = EntryBytes::from_slice(fixed);
+        if self.is_terminated() {
+            append_terminated(open, &mut entry);
+        }
+        entry.extend_from_slice(key);
+        entry.into_vec()
+    }
+
     /// The range of the keys of entries whose fields are in `range`. `None`: no entry can be in it.
     pub(crate) fn entry_range(&self, (lower, upper): &KeyBounds) -> Option<KeyBounds> {
         Some((self.lower(lower.as_ref())?, self.upper(upper.as_ref())))

@@ -58,6 +58,7 @@ mod tables;
 mod tidy;
 mod transaction_crashes;
 mod transaction_ddl;
+mod transaction_indexes;
 mod transaction_orders;
 mod transactions;
 mod version_chains;
