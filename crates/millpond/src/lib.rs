@@ -65,6 +65,7 @@ mod txn;
 mod undo;
 mod write;
 
+pub use api::commit::{OrderedTransaction, ReadyTransaction};
 pub use api::cursor::Cursor;
 pub use api::database::Db;
 pub use api::index::{Index, IndexRows, IndexScan};

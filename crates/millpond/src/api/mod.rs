@@ -1,5 +1,6 @@
 //! The public interface: databases, trees, tables, indexes, their scans, snapshots, transactions.
 
+pub(crate) mod commit;
 pub(crate) mod cursor;
 pub(crate) mod database;
 pub(crate) mod index;

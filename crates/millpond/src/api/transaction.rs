@@ -11,10 +11,7 @@ use crate::api::table::{Modify, Table};
 use crate::api::txn_options::{Isolation, OnConflict, TxnOptions};
 use crate::base::clock::{self, nanos};
 use crate::base::error::Error;
-use crate::base::ids::{CommitTs, Lsn};
-use crate::base::operations::OperationKind;
 use crate::engine::Engine;
-use crate::engine::durable::wait_durable;
 use crate::engine::open_txns::OpenTxn;
 use crate::engine::tree_state::TreeState;
 use crate::read::snapshot::LiveSnapshot;
@@ -22,7 +19,6 @@ use crate::txn::locks::Patience;
 use crate::txn::own_changes::OwnChanges;
 use crate::txn::slot::Slot;
 use crate::txn::snapshots::Live;
-use crate::undo::purge::end_and_purge;
 use crate::undo::rollback::{roll_back, roll_back_to};
 use crate::write::batch::{BatchTarget, WriteBatch};
 use crate::write::op::Change;
@@ -68,12 +64,12 @@ pub struct Transaction {
     pub(super) changes: Arc<OwnChanges>,
     /// The snapshot of repeatable read, once something was read.
     pub(super) snapshot: OnceLock<Arc<LiveSnapshot>>,
-    open: Arc<OpenTxn>,
+    pub(super) open: Arc<OpenTxn>,
     cancelled: Arc<AtomicBool>,
 }
 
 /// The reasons for which a transaction is over, as errors show them.
-const COMMITTED: &str = "it was committed";
+pub(super) const COMMITTED: &str = "it was committed";
 const ROLLED_BACK: &str = "it was rolled back";
 const FAILED: &str = "it was rolled back after a statement failed with an error that leaves no other way";
 
@@ -199,7 +195,7 @@ impl Transaction {
     /// * [`Error::Conflict`]: an expectation of the batch does not hold; or at repeatable read another transaction has
     ///   changed a row since this one's snapshot ([`OnConflict`]). Then roll back and begin again.
     /// * [`Error::Deadlock`]: the whole transaction was rolled back.
-    /// * [`Error::LockTimeout`], [`Error::Cancelled`]: the statement has changed nothing.
+    /// * [`Error::LockTimeout`], [`Error::Cancelled`], [`Error::TooManyLocks`]: the statement has changed nothing.
     /// * [`Error::TransactionOver`].
     /// * Those of [`Db::write`]. If the statement could not be undone, the whole transaction was rolled back.
     pub fn write(&mut self, batch: WriteBatch) -> Result<(), Error> {
@@ -264,37 +260,6 @@ impl Transaction {
         self.statement(None, |engine, slot| {
             roll_back_to(engine, slot, savepoint.number).map_err(|error| Failed { error, is_undone: false })
         })
-    }
-
-    /// Commits the transaction, and waits for the log as its durability demands. Returns its [`CommitTs`]: a snapshot
-    /// of it or a later one sees the transaction. One that has changed nothing returns a moment from which on a
-    /// snapshot sees what the transaction saw.
-    ///
-    /// # Errors
-    /// [`Error::TransactionOver`]; [`Error::Closed`]: it is rolled back by the next open. [`Error::DeviceFailed`],
-    /// [`Error::ReadOnly`]: the transaction may or may not survive: reopen, then look. After other errors it is rolled
-    /// back.
-    pub fn commit(mut self) -> Result<CommitTs, Error> {
-        self.check_open()?;
-        let engine = &self.engine;
-        let _operation = engine.waits.operation(OperationKind::Write);
-        let gate = engine.enter_statement()?;
-        let own = self.open.take()?;
-        // Before the commit: once it has its place in the log, its versions may go.
-        self.open.end(COMMITTED);
-        self.changes.end();
-        let read_at = self.snapshot.take().map(|snapshot| snapshot.at());
-        let Some(own) = own else {
-            return Ok(read_at.unwrap_or_else(|| engine.txns.commits.last_visible()).into());
-        };
-        let mut slot = engine.txns.resume(own);
-        engine.open_txns.remove(slot.txn());
-        let end = slot.commit_parts(&engine.core)?;
-        end_and_purge(engine, slot);
-        drop(gate);
-        let end = if end == Lsn::ZERO { engine.txns.commits.last_visible() } else { end };
-        wait_durable(engine, end, self.options.durability.unwrap_or_else(|| engine.in_force.durability()))?;
-        Ok(end.into())
     }
 
     /// Undoes all changes of the transaction, and gives its locks up. Takes about as long as the changes took. May wait

@@ -36,6 +36,10 @@ pub enum Error {
     /// on.
     #[error("{0}")]
     Cancelled(Box<str>),
+    /// The locks of rows that were only read would take more memory than an eighth of the buffer pool (1 MiB at least).
+    /// The statement or batch has changed nothing; the transaction goes on, with the locks that it has.
+    #[error("{0}")]
+    TooManyLocks(Box<str>),
     /// The transaction was committed or rolled back before this call.
     #[error("{0}")]
     TransactionOver(Box<str>),

@@ -56,6 +56,7 @@ pub(crate) enum Rank {
     PageTable,
     Replacement,
     FreeFrames,
+    LogNotices,
     Log,
     LogBlock,
     Links,

@@ -44,6 +44,7 @@ use crate::options::in_force::InForce;
 use crate::options::{Limits, unsynced_max};
 use crate::redo::ending;
 use crate::redo::files::Ring;
+use crate::txn::locks::lock_memory_max;
 use crate::txn::transactions::Transactions;
 
 /// An open database.
@@ -322,6 +323,11 @@ impl Engine {
                 drop(self.txns.resume(own));
             }
         }
+    }
+
+    /// Most bytes that the locks of rows that were only read may take.
+    pub(crate) fn lock_memory_max(&self) -> usize {
+        lock_memory_max(self.core.pool.len() * self.core.store.page_size())
     }
 
     /// Enters the gate of transactions of statements, shared; fails if the database is closed. May wait on `metadata`

@@ -95,6 +95,7 @@ impl Running {
 
     /// Ends the log, and releases the files: another process may open them. No thread of the engine is left.
     fn let_go(&self) {
+        self.engine.core.log.end_notices();
         self.engine.core.log.close_wait();
         self.stop_status();
         let files = self.engine.files.lock().take();

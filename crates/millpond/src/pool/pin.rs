@@ -48,7 +48,24 @@ impl Drop for Pin<'_> {
     }
 }
 
+/// A pin without its pool, for a caller that keeps it from call to call. It is to be made a [`Pin`] again.
+#[must_use = "the page stays in its frame until this is a `Pin` again"]
+#[derive(Debug)]
+pub(crate) struct KeptPin(FrameId);
+
+impl Pool {
+    /// The pin that was [kept](Pin::keep), of a page of this pool.
+    pub(crate) fn kept(&self, KeptPin(frame): KeptPin) -> Pin<'_> {
+        Pin { pool: self, frame, held_by: HeldBy::Count }
+    }
+}
+
 impl<'p> Pin<'p> {
+    /// Keeps the pin from call to call. `None`: it ends with a latch.
+    pub(crate) fn keep(self) -> Option<KeptPin> {
+        (self.held_by == HeldBy::Count).then(|| KeptPin(std::mem::ManuallyDrop::new(self).frame))
+    }
+
     pub(crate) fn frame_id(&self) -> FrameId {
         self.frame
     }

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use super::group::GROUP_FRAME_LEN;
 use super::log::{Log, LogState, MAP_RECORD_MAX};
 use super::waiters::{SpaceWaiter, Stage};
-use crate::base::aligned::to_u64;
+use crate::base::aligned::{to_u64, to_usize};
 use crate::base::clock;
 use crate::base::error::Error;
 use crate::base::handoff::Handoff;
@@ -29,7 +29,30 @@ impl Drop for LogCredit<'_> {
     }
 }
 
+/// A credit without its log, for a caller that keeps it from call to call. It is to be made a [`LogCredit`] again.
+#[must_use = "its bytes are lost to others until this is a `LogCredit` again"]
+#[derive(Debug)]
+pub(crate) struct KeptCredit(u64);
+
+impl LogCredit<'_> {
+    /// Keeps the credit from call to call. Its bytes count against the buffer meanwhile.
+    pub(crate) fn keep(mut self) -> KeptCredit {
+        KeptCredit(std::mem::take(&mut self.bytes))
+    }
+}
+
 impl Log {
+    /// The credit that was [kept](LogCredit::keep), of this log.
+    pub(crate) fn kept(&self, KeptCredit(bytes): KeptCredit) -> LogCredit<'_> {
+        LogCredit { log: self, bytes }
+    }
+
+    /// Number of credits for groups of `payload` bytes on one page that may be kept from call to call: they take a
+    /// sixteenth of the buffer at most.
+    pub(crate) fn credits_to_keep(&self, payload: usize) -> usize {
+        to_usize(self.buffer_bytes / 16 / Self::bytes_for(payload, 1))
+    }
+
     pub(super) fn buffer_fits(&self, state: &LogState, bytes: u64) -> bool {
         state.next.since(state.pending_start) + state.credits + bytes + self.clean_band() <= self.buffer_bytes
     }

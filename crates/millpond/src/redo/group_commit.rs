@@ -255,9 +255,16 @@ impl Log {
     }
 
     /// The work of `mp-log` until `is_ending`, which its bell announces. It flushes the log by the deadline of commits
-    /// that do not wait, and before the buffer is so full that a writer has to wait.
+    /// that do not wait, for notices, and before the buffer is so full that a writer has to wait.
     pub(crate) fn flush_for_others(&self, is_ending: impl Fn() -> bool) -> Result<(), Error> {
+        let ended = self.flush_until(is_ending);
+        self.give_notices();
+        ended
+    }
+
+    fn flush_until(&self, is_ending: impl Fn() -> bool) -> Result<(), Error> {
         while !is_ending() {
+            self.give_notices();
             match self.next_for_others(clock::now_ns()) {
                 ForOthers::Flush => self.flush_all().map(|_| ())?,
                 ForOthers::Write => self.write_all()?,

@@ -22,7 +22,7 @@ use super::flush_by::FlushBy;
 use super::group::{BUFFER_MAX, GROUP_FRAME_LEN};
 use super::pipeline::{Pipeline, PipelineSettings};
 use super::recent_closed::{LogRecentClosed, RecentClosed};
-use super::waiters::{FlushWaiter, SpaceWaiter, Stage};
+use super::waiters::{FlushWaiter, Notices, SpaceWaiter, Stage};
 use crate::base::aligned::{AlignedBuf, BLOCK, BLOCK_U64, aligned, round_down, to_u64, to_usize};
 use crate::base::bell::Bell;
 use crate::base::clock;
@@ -138,6 +138,7 @@ pub(crate) struct Log {
     /// Bytes that writers may append ahead of the durable log (REDO-13).
     pub(super) behind: u64,
     pub(super) state: Mutex<LogState>,
+    pub(super) notices: Mutex<Notices>,
     pub(super) bell: Arc<Bell>,
     /// The bell of `mp-log`, which flushes the log for other threads ([`Log::flush_for_others`]).
     pub(crate) flusher_bell: Arc<Bell>,
@@ -204,6 +205,7 @@ impl Log {
             epochs,
             behind,
             state: Mutex::new(Rank::Log, state),
+            notices: Mutex::new(Rank::LogNotices, Notices::default()),
             bell,
             flusher_bell: Arc::default(),
             recent_closed,

@@ -43,6 +43,7 @@ mod log_events_tests;
 pub(crate) mod log_spin;
 #[cfg(test)]
 mod log_tests;
+pub(crate) mod notices;
 pub(crate) mod pipeline;
 #[cfg(test)]
 mod pipeline_tests;

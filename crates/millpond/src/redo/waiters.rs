@@ -1,7 +1,8 @@
-//! Threads that wait for the log: for a step of it, or for room in it.
+//! Threads that wait for the log: for a step of it, or for room in it; and calls that wait in their place.
 
 use std::sync::Arc;
 
+use crate::base::error::Error;
 use crate::base::handoff::Handoff;
 use crate::base::ids::Lsn;
 use crate::base::waits::WaitClass;
@@ -43,4 +44,15 @@ pub(super) struct FlushWaiter {
 pub(super) struct SpaceWaiter {
     pub(super) bytes: u64,
     pub(super) handoff: Arc<Handoff<bool>>,
+}
+
+/// The call that tells the outcome: the log is durable, or why it may never be.
+pub(crate) type Notice = Box<dyn FnOnce(Result<(), Error>) + Send>;
+
+/// Calls to make once the log is durable up to some place.
+#[derive(Default)]
+pub(super) struct Notices {
+    pub(super) waiting: Vec<(Lsn, Notice)>,
+    /// The database is closed: no thread is left that would make a call.
+    pub(super) is_over: bool,
 }

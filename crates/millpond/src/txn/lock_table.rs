@@ -147,6 +147,17 @@ pub(crate) struct Member {
     pub(crate) gave_way: bool,
 }
 
+/// Bytes of a lock that one transaction holds, beside its key: an entry of a map, and one of the transaction's list.
+/// Both have the key.
+const HELD_BYTES: usize = 256;
+
+impl Place {
+    /// Bytes that a transaction's hold of this place takes, about.
+    fn held_bytes(&self) -> usize {
+        HELD_BYTES + 2 * self.key.as_ref().map_or(0, |key| key.len())
+    }
+}
+
 /// Number of circles that are kept for reports.
 const CIRCLES_KEPT: usize = 8;
 
@@ -178,10 +189,17 @@ pub(super) struct LockTable {
     trees: HashMap<SpaceId, Lock, FixedState>,
     /// The places of the locks that each transaction holds in this table.
     held: HashMap<TxnId, Vec<Place>, FixedState>,
+    /// Bytes that the held locks take, about.
+    bytes: usize,
     pub(super) waiting: HashMap<TxnId, Waiting, FixedState>,
 }
 
 impl LockTable {
+    /// Bytes that the held locks take, about.
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
     /// Number of locked rows.
     pub(super) fn rows(&self) -> usize {
         self.rows.values().map(HashMap::len).sum()
@@ -220,6 +238,7 @@ impl LockTable {
             None => {
                 lock.holders.push((txn, mode));
                 self.held.entry(txn).or_default().push(place.clone());
+                self.bytes += place.held_bytes();
             }
         }
     }
@@ -326,10 +345,13 @@ impl LockTable {
     }
 
     fn give_up(&mut self, place: &Place, txn: TxnId) {
-        if let Some(lock) = self.lock_mut(place) {
-            lock.holders.retain(|(holder, _)| *holder != txn);
-            self.hand_on(place);
+        let Some(lock) = self.lock_mut(place) else { return };
+        let before = lock.holders.len();
+        lock.holders.retain(|(holder, _)| *holder != txn);
+        if lock.holders.len() < before {
+            self.bytes -= place.held_bytes();
         }
+        self.hand_on(place);
     }
 
     /// A transaction gives up all its locks.

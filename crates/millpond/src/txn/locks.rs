@@ -25,8 +25,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
+use bytesize::ByteSize;
+
 use super::commit_table::CommitTable;
 use super::lock_table::{Circle, LockTable, Mode, NoLock, Place, Waiter, Waiting};
+use crate::base::aligned::to_u64;
 use crate::base::clock::{self, nanos};
 use crate::base::error::Error;
 use crate::base::handoff::Handoff;
@@ -72,6 +75,8 @@ pub(crate) enum Hold {
     Held(Option<Mode>),
     /// Another transaction has the lock by now.
     OfAnother,
+    /// The locks of all transactions take as much memory as they may.
+    TooMany,
 }
 
 /// How a transaction waits for a lock.
@@ -94,6 +99,25 @@ impl Patience {
     fn is_cancelled(&self) -> bool {
         self.cancelled.as_ref().is_some_and(|cancelled| cancelled.load(Ordering::Acquire))
     }
+}
+
+/// The least bytes that the locks of rows that were only read may take.
+const LOCK_MEMORY_MIN: usize = 1 << 20;
+
+/// Most bytes that the locks of rows that were only read may take, with a pool of so many bytes. (InnoDB keeps locks in
+/// its pool, and fails when they leave too little of it for pages.)
+pub(crate) fn lock_memory_max(pool_bytes: usize) -> usize {
+    LOCK_MEMORY_MIN.max(pool_bytes / 8)
+}
+
+/// The error for [`Hold::TooMany`].
+#[cold]
+pub(crate) fn too_many_locks(most: usize) -> Error {
+    let most = ByteSize::b(to_u64(most));
+    let message = format!(
+        "locks of rows that were only read take {most}, an eighth of the buffer pool or the least that is allowed: end transactions that lock many rows, lock fewer rows at a time, or raise buffer_pool_size"
+    );
+    Error::TooManyLocks(message.into())
 }
 
 impl Locks {
@@ -183,15 +207,19 @@ impl Locks {
             && self.table.lock().row(space, key).is_some_and(|row| row.blocks(txn, mode))
     }
 
-    /// Locks a row for a transaction that leaves no stamp there. Callers have the row's leaf latched.
+    /// Locks a row for a transaction that leaves no stamp there, unless all such locks take `most` bytes already.
+    /// Callers have the row's leaf latched.
     #[must_use]
-    pub(crate) fn hold(&self, space: SpaceId, key: &[u8], txn: TxnId, mode: Mode) -> Hold {
+    pub(crate) fn hold(&self, space: SpaceId, key: &[u8], txn: TxnId, mode: Mode, most: usize) -> Hold {
         self.with(|table| {
             let lock = table.row(space, key);
             if lock.is_some_and(|lock| lock.blocks(txn, mode)) {
                 return Hold::OfAnother;
             }
             let before = lock.and_then(|lock| lock.mode_of(txn));
+            if before.is_none() && table.bytes() >= most {
+                return Hold::TooMany;
+            }
             table.hold(&Place::row(space, key), txn, mode);
             Hold::Held(before)
         })
@@ -397,12 +425,12 @@ mod tests {
             while locks.rows.load(Ordering::Relaxed) == 0 {
                 std::thread::yield_now();
             }
-            assert_eq!(locks.hold(space, b"k", w, X), Hold::OfAnother, "Z's turn comes first");
+            assert_eq!(locks.hold(space, b"k", w, X, usize::MAX), Hold::OfAnother, "Z's turn comes first");
             locks.end(x);
             assert!(waiter.join().expect("no panic").expect("no error"), "Z has it");
             assert!(locks.is_locked(space, b"k", None, w, X), "and W waits for Z");
             locks.release(space, b"k", z);
-            assert_eq!(locks.hold(space, b"k", w, X), Hold::Held(None));
+            assert_eq!(locks.hold(space, b"k", w, X, usize::MAX), Hold::Held(None));
         });
     }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 
 use super::commit_table::Chunk;
-use super::header::{HEADER_REDO, header_ended};
+use super::header::{HEADER_REDO, Ready};
 use super::lock_table::Mode;
 use super::locks::{LOCK_TIMEOUT, Patience};
 use super::record::{Kind, record_head};
@@ -98,6 +98,11 @@ struct Parts {
 }
 
 impl Own {
+    /// The header of a transaction of several groups.
+    pub(crate) fn header(&self) -> Option<UndoRef> {
+        self.parts.as_ref().map(|parts| parts.header)
+    }
+
     fn new(txn: TxnId, kept: Kept) -> Own {
         Own {
             txn,
@@ -334,11 +339,18 @@ impl Slot<'_> {
     /// Commits a transaction of several groups. Returns the group's end. May wait on `log_space`, `page_read` and
     /// `free_frame`.
     pub(crate) fn commit_parts(&mut self, core: &Core) -> Result<Lsn, Error> {
-        let Some(parts) = &self.own.parts else { return Ok(Lsn::ZERO) };
-        let (mtr, credit) = header_ended(core, self.own.txn, parts.header)?;
+        let Some(header) = self.own.header() else { return Ok(Lsn::ZERO) };
+        let end = self.order(core, Ready::of(core, header)?)?;
+        self.end_locks();
+        Ok(end)
+    }
+
+    /// Gives a transaction of several groups its place in the order of commits: it is visible on return, and has its
+    /// locks still. Returns the group's end. Waits for the header page's latch at most.
+    pub(crate) fn order(&mut self, core: &Core, ready: Ready<'_>) -> Result<Lsn, Error> {
+        let (mtr, credit) = ready.end(core, self.own.txn)?;
         let end = self.commit(mtr, credit)?;
         self.own.parts = None;
-        self.end_locks();
         Ok(end)
     }
 

@@ -5,7 +5,7 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use smallvec::SmallVec;
@@ -63,6 +63,8 @@ pub(crate) struct Transactions {
     pub(crate) purged_rows: AtomicU64,
     /// Number of transactions of several groups that were undone.
     pub(crate) rollbacks: AtomicU64,
+    /// Number of transactions that keep what their commit needs.
+    pub(super) kept_ready: AtomicUsize,
 }
 
 impl Transactions {
@@ -79,6 +81,7 @@ impl Transactions {
             commits,
             purged_rows: AtomicU64::default(),
             rollbacks: AtomicU64::default(),
+            kept_ready: AtomicUsize::default(),
         }
     }
 }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 
 use crate::base::error::Error;
-use crate::base::ids::{Lsn, PageId, TxnId};
+use crate::base::ids::{Lsn, PageId, SpaceId, TxnId};
 use crate::base::page::op::PageOp;
 use crate::base::sync::ReadGuard;
 use crate::base::waits::{WaitClass, Waited};
@@ -18,6 +18,7 @@ use crate::engine::Engine;
 use crate::engine::tree_state::{Gate, TreeState};
 use crate::mtr::{Mtr, TXN_LEN};
 use crate::txn::lock_table::Mode;
+use crate::txn::locks::{Hold, too_many_locks};
 use crate::txn::slot::Slot;
 use crate::txn::versions::{looks_at, read_ahead, reads_ahead};
 use crate::write::chunks::LongValues;
@@ -201,6 +202,9 @@ pub(crate) fn attempt<'p, 'a>(
     let first_wins = first_wins.as_deref();
     let context = PlanContext { engine, long_values, txn, in_parts, first_wins, is_short_of_room, looks_at };
     let mut planned = plan(ops, &leaves, slot.undo(), context)?;
+    if planted!("absent_keys_held_early") {
+        hold_absent(engine, txn, &planned.absent)?;
+    }
     match planned.stopped.filter(|_| is_whole || planned.ops == 0) {
         Some(RowObstacle::Locked(space, key, stamp)) => return Err(Obstacle::Locked(space, key, stamp)),
         Some(RowObstacle::Replaces(tree, reference)) => return Err(Obstacle::Replaces(tree, reference)),
@@ -224,6 +228,7 @@ pub(crate) fn attempt<'p, 'a>(
     let (was_there, planned_ops) = (planned.was_there, planned.ops);
     let done = |end| Done { end, was_there, ops: planned_ops };
     if planned.changes.is_empty() {
+        hold_absent(engine, txn, &planned.absent)?;
         // Nothing to change. The earlier change that makes this true may not be durable yet, but the caller is told
         // that it is: so the caller waits for the log up to there. All commits up to there are in the commit table: a
         // later snapshot is of that moment, or a later one.
@@ -236,6 +241,7 @@ pub(crate) fn attempt<'p, 'a>(
     if exact > redo_len {
         return Err(Obstacle::Redo(exact));
     }
+    hold_absent(engine, txn, &planned.absent)?;
     let first_undo = leaves.len();
     let ids: SmallVec<[PageId; LEAVES_INLINE]> = leaves.iter().map(|(_, page)| page.id()).collect();
     let UndoPages { pages, records, .. } = undo;
@@ -289,6 +295,25 @@ fn latch_leaves<'p, 's, 'a>(
         leaves.push((root, leaf));
     }
     Ok((leaves, ops))
+}
+
+/// Locks keys without a row, all of them or none, as the last step that an attempt may fail at. An attempt that kept
+/// some would have them before the rows that come before them (LOCK-3).
+fn hold_absent<'p, 'a>(engine: &Engine, txn: TxnId, absent: &[(SpaceId, &[u8])]) -> Result<(), Obstacle<'p, 'a>> {
+    let (locks, most) = (&engine.txns.locks, engine.lock_memory_max());
+    let mut before: SmallVec<[Option<Mode>; 1]> = SmallVec::new();
+    for &(space, key) in absent {
+        let hold = locks.hold(space, key, txn, Mode::Exclusive, most);
+        let Hold::Held(mode) = hold else {
+            for (&(space, key), before) in absent.iter().zip(before) {
+                locks.let_go(space, key, txn, Mode::Exclusive, before);
+            }
+            // The next attempt waits for that key where the order allows it.
+            return Err(if hold == Hold::TooMany { too_many_locks(most).into() } else { Obstacle::Again });
+        };
+        before.push(mode);
+    }
+    Ok(())
 }
 
 /// Least bytes that a compaction must gain, or the leaf is split. Otherwise the rows of a full leaf would get and lose

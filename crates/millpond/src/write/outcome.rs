@@ -55,7 +55,7 @@ pub(crate) enum Obstacle<'p, 'a> {
     Stop(Stop<'p>),
     /// A leaf of this tree has no room for these entries.
     Full(&'a Root, Vec<Pending>),
-    /// A leaf was compacted, which removed old stamps: try again.
+    /// A leaf was compacted, which removed old stamps, or another thread was faster: try again.
     Again,
     /// The changes that lead back need this many undo pages.
     Undo(usize),

@@ -15,7 +15,7 @@ use crate::btree::scan::{Seen, row};
 use crate::engine::Engine;
 use crate::engine::tree_state::TreeState;
 use crate::txn::lock_table::Mode;
-use crate::txn::locks::Hold;
+use crate::txn::locks::{Hold, too_many_locks};
 use crate::txn::slot::Slot;
 use crate::txn::view::View;
 use crate::undo::purge::end_and_purge;
@@ -91,6 +91,7 @@ pub(crate) fn lock_row(
 ) -> Result<Option<LockedRow>, Error> {
     let (locks, txn) = (&engine.txns.locks, slot.txn());
     let view = View::newest_for(Some(txn));
+    let most = engine.lock_memory_max();
     let mut restarts = Restarts::new(&engine.core.pool);
     let mut first_hold = None;
     loop {
@@ -107,8 +108,11 @@ pub(crate) fn lock_row(
         let hold = match locks.is_locked(tree.space, key, stamp, txn, mode) {
             true => Hold::OfAnother,
             false if planted!("row_read_unlocked") => Hold::Held(None),
-            false => locks.hold(tree.space, key, txn, mode),
+            false => locks.hold(tree.space, key, txn, mode, most),
         };
+        if hold == Hold::TooMany {
+            return Err(too_many_locks(most));
+        }
         let Hold::Held(before) = hold else {
             drop(page);
             if !waits {

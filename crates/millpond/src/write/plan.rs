@@ -23,7 +23,6 @@ use crate::engine::tree_state::{Role, TreeState};
 use crate::mtr::RECORD_HEADER;
 use crate::pool::pin::PageWrite;
 use crate::txn::lock_table::Mode;
-use crate::txn::locks::Hold;
 use crate::txn::record::Undo;
 use crate::txn::snapshots::Live;
 use crate::txn::versions::{Seen, Shortcut, head_with};
@@ -45,6 +44,8 @@ pub(crate) type Leaves<'p, 'a> = SmallVec<[Leaf<'p, 'a>; LEAVES_INLINE]>;
 pub(crate) struct Plan<'a> {
     /// In the order of their leaves and keys.
     pub(super) changes: SmallVec<[Planned<'a>; LEAVES_INLINE]>,
+    /// Keys without a row that are to be locked.
+    pub(super) absent: SmallVec<[(SpaceId, &'a [u8]); 1]>,
     /// Whether the first key exists.
     pub(super) was_there: bool,
     /// Number of the ops that are planned: all before the one that stopped the plan.
@@ -199,7 +200,7 @@ pub(super) fn plan<'a>(
     undo.clear();
     let locks = &context.engine.txns.locks;
     let changes = SmallVec::with_capacity(ops.len());
-    let mut planned = Plan { changes, was_there: false, ops: 0, stopped: None };
+    let mut planned = Plan { changes, absent: SmallVec::new(), was_there: false, ops: 0, stopped: None };
     let mut leaf = 0;
     let mut is_first = true;
     for ops in ops.chunk_by(|one, next| one.tree.space == next.tree.space && one.key == next.key) {
@@ -238,11 +239,7 @@ pub(super) fn plan<'a>(
                 // No other transaction may change a row that the batch has looked at, before all of it is written: the
                 // row gets a stamp; without a row, its key is locked.
                 let Some(value) = same.unwrap_or_else(|| expected(ops)) else {
-                    let hold = locks.hold(first.tree.space, first.key, context.txn, Mode::Exclusive);
-                    if hold == Hold::OfAnother {
-                        planned.stopped = Some(RowObstacle::Locked(first.tree.space, first.key, stamp));
-                        break;
-                    }
+                    planned.absent.push((first.tree.space, first.key));
                     planned.ops += ops.len();
                     continue;
                 };

@@ -56,6 +56,7 @@ mod status;
 mod support;
 mod tables;
 mod tidy;
+mod transaction_commit;
 mod transaction_crashes;
 mod transaction_ddl;
 mod transaction_indexes;

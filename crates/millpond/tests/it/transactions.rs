@@ -657,6 +657,48 @@ fn each_way_to_read_meets_locks_of_others_in_its_own_way() {
     });
 }
 
+/// Locks of rows that were only read take a bounded amount of memory, and give all of it back.
+#[test]
+fn locks_beyond_the_memory_for_them_are_an_error() {
+    with_tree(1, |db, tree| {
+        let mut counts = Vec::new();
+        for round in 0..3 {
+            let (mut one, mut two) = (begin(db), begin(db));
+            let mut locked = 0u32;
+            let error = loop {
+                let (txn, mode) = match locked % 3 {
+                    0 => (&mut two, ReadMode::shared()),
+                    _ => (&mut one, ReadMode::exclusive()),
+                };
+                match txn.read(tree, locked.to_be_bytes(), mode) {
+                    Ok(read) => drop(read.ticket),
+                    Err(error) => break error,
+                }
+                locked += 1;
+            };
+            assert!(matches!(error, Error::TooManyLocks(_)), "{error}");
+            assert!(error.to_string().contains("1.0 MiB"), "{error}");
+            counts.push(locked);
+            // Neither transaction can lock more rows; both can do all else, and so can batches.
+            for (id, txn) in [(1, &mut one), (2, &mut two)] {
+                assert!(matches!(txn.get_for_update(tree, "another"), Err(Error::TooManyLocks(_))));
+                txn.put(tree, format!("{id} {round}"), "changed").expect("a stamp is the lock");
+                txn.delete(tree, format!("{id} {round}")).expect("changed");
+            }
+            one.get_for_update(tree, 1u32.to_be_bytes()).expect("it has that lock");
+            tree.put("batch", "1").expect("written");
+            if round == 1 {
+                one.rollback().expect("undone");
+            } else {
+                one.commit().expect("committed");
+            }
+            two.get_for_update(tree, "another").expect("there is room again");
+            two.commit().expect("committed");
+        }
+        assert!((3_000..5_000).contains(&counts[0]) && counts.iter().all(|count| *count == counts[0]), "{counts:?}");
+    });
+}
+
 /// What a transaction has handed out is of no use to a later one, wherever that lies in memory.
 #[test]
 fn savepoints_and_locks_of_ended_transactions_are_refused() {

@@ -1,0 +1,236 @@
+//! The commit of a transaction: at once, or in steps.
+
+use std::fmt;
+use std::sync::Arc;
+
+use crate::api::database::Db;
+use crate::api::transaction::{COMMITTED, Transaction};
+use crate::base::aligned::to_usize;
+use crate::base::error::Error;
+use crate::base::ids::{CommitTs, Lsn};
+use crate::base::operations::OperationKind;
+use crate::base::row::UndoRef;
+use crate::engine::Engine;
+use crate::engine::durable::wait_durable;
+use crate::options::FRAMES_MIN;
+use crate::options::durability::Durability;
+use crate::read::snapshot::LiveSnapshot;
+use crate::txn::header::{KeptReady, Ready};
+use crate::txn::slot::Own;
+use crate::undo::purge::end_and_purge;
+
+impl Db {
+    /// Has `call` called once a commit and all before it are durable, or with an error once they cannot become durable.
+    /// The engine flushes the log for it soon, and together for all such calls that have come meanwhile. If the commit
+    /// is durable already, `call` runs at once, in this thread; else in a thread of the engine, or in the one that
+    /// closes the database. It must not wait for this database.
+    ///
+    /// # Errors
+    /// [`Error::InvalidOptions`]: no such commit, since the log is not that long. [`Error::Closed`];
+    /// [`Error::OtherProcess`]; [`Error::ReadOnly`]: the log has failed. Then `call` is not called.
+    pub fn notify_durable(
+        &self,
+        commit: CommitTs,
+        call: impl FnOnce(Result<(), Error>) + Send + 'static,
+    ) -> Result<(), Error> {
+        self.here()?.core.log.notify(Lsn(commit.into()), Box::new(call))
+    }
+}
+
+impl Transaction {
+    /// Commits the transaction, and waits for the log as its durability demands. Returns its [`CommitTs`]: a snapshot
+    /// of it or a later one sees the transaction. One that has changed nothing returns a moment from which on a
+    /// snapshot sees what the transaction saw.
+    ///
+    /// # Errors
+    /// [`Error::TransactionOver`]; [`Error::Closed`]: it is rolled back by the next open. [`Error::DeviceFailed`],
+    /// [`Error::ReadOnly`]: the transaction may or may not survive: reopen, then look. After other errors it is rolled
+    /// back.
+    pub fn commit(self) -> Result<CommitTs, Error> {
+        let engine = Arc::clone(&self.engine);
+        let _operation = engine.waits.operation(OperationKind::Write);
+        self.into_commit()?.order()?.finish()
+    }
+
+    /// Begins a commit in three steps, for a caller that commits many transactions in an order of its own, as a server
+    /// with a binary log does. This step may wait, and the transaction can still be rolled back: drop the result.
+    ///
+    /// Gets room in the log for the next step, and the page that it changes. May wait on `log_space`, `page_read` and
+    /// `free_frame`. At most so many transactions have them at a time that they take a sixteenth of the log's buffer
+    /// and of the pool's frames beyond the least number; of further ones the next step waits for what this one could
+    /// not give them.
+    ///
+    /// ```
+    /// # use millpond::{Db, Options, TxnOptions};
+    /// # let dir = tempfile::tempdir().expect("a directory");
+    /// # let db = Db::open(dir.path(), Options::new())?;
+    /// let tree = db.open_or_create_tree("t")?;
+    /// let (mut one, mut two) = (db.begin(TxnOptions::new())?, db.begin(TxnOptions::new())?);
+    /// one.put(&tree, "a", "1")?;
+    /// two.put(&tree, "b", "2")?;
+    /// let (one, two) = (one.begin_commit()?, two.begin_commit()?);
+    /// // Under the caller's own lock:
+    /// let (two, one) = (two.order()?, one.order()?);
+    /// assert!(two.commit_ts() < one.commit_ts());
+    /// // In any thread; one wait for the log may serve both.
+    /// one.finish()?;
+    /// two.finish()?;
+    /// # Ok::<(), millpond::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// Those of [`commit`](Self::commit), before anything is committed: the transaction is rolled back.
+    pub fn begin_commit(self) -> Result<ReadyTransaction, Error> {
+        let engine = Arc::clone(&self.engine);
+        let _operation = engine.waits.operation(OperationKind::Write);
+        let mut ready = self.into_commit()?;
+        let gate = engine.enter_statement()?;
+        if let Some(header) = ready.header() {
+            let spare = engine.core.pool.len().saturating_sub(to_usize(FRAMES_MIN)) / 16;
+            ready.kept = engine.txns.keep_ready(&engine.core, Ready::of(&engine.core, header)?, spare);
+        }
+        drop(gate);
+        Ok(ready)
+    }
+
+    fn into_commit(self) -> Result<ReadyTransaction, Error> {
+        self.check_open()?;
+        let own = self.open.take()?;
+        Ok(ReadyTransaction { inner: Some((self, own)), kept: None })
+    }
+}
+
+/// A transaction that is about to be committed. When it is dropped, it is rolled back.
+#[must_use = "a transaction that is dropped is rolled back"]
+pub struct ReadyTransaction {
+    /// `None`: it was ordered.
+    inner: Option<(Transaction, Option<Own>)>,
+    kept: Option<KeptReady>,
+}
+
+impl fmt::Debug for ReadyTransaction {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ReadyTransaction").finish_non_exhaustive()
+    }
+}
+
+impl ReadyTransaction {
+    fn header(&self) -> Option<UndoRef> {
+        self.inner.as_ref()?.1.as_ref()?.header()
+    }
+
+    /// Gives the transaction its place in the order of commits: from then on others see it, and it cannot be rolled
+    /// back. It keeps its locks of rows that it only read. Any thread may call this.
+    ///
+    /// Constant time, without I/O. Waits for the latch of one page of headers at most, and for nothing else if
+    /// [`begin_commit`](Transaction::begin_commit) could get everything.
+    ///
+    /// # Errors
+    /// Those of [`commit`](Transaction::commit).
+    pub fn order(mut self) -> Result<OrderedTransaction, Error> {
+        let Some((txn, _)) = &self.inner else { return Err(Error::Bug("a transaction was ordered twice".into())) };
+        let engine = Arc::clone(&txn.engine);
+        let _operation = engine.waits.operation(OperationKind::Write);
+        let _gate = engine.enter_statement()?;
+        let ready = match (self.kept.take(), self.header()) {
+            (Some(kept), _) => Some(engine.txns.take_ready(&engine.core, kept)),
+            (None, Some(header)) => Some(Ready::of(&engine.core, header)?),
+            (None, None) => None,
+        };
+        let Some((mut txn, own)) = self.inner.take() else { return Err(Error::Bug("a transaction is lost".into())) };
+        // Before the commit: once it has its place in the log, its versions may go.
+        txn.open.end(COMMITTED);
+        txn.changes.end();
+        let durability = txn.options.durability.unwrap_or_else(|| engine.in_force.durability());
+        let snapshot = txn.snapshot.take();
+        let (mut kept, mut end) = (None, None);
+        if let Some(own) = own {
+            let mut slot = engine.txns.resume(own);
+            engine.open_txns.remove(slot.txn());
+            if let Some(ready) = ready {
+                end = Some(slot.order(&engine.core, ready)?);
+            }
+            kept = Some(slot.put_away());
+        }
+        let is_durable = kept.is_none();
+        let seen = snapshot.as_ref().filter(|_| is_durable).map(|snapshot| snapshot.at());
+        let at = end.or(seen).unwrap_or_else(|| engine.txns.commits.last_visible());
+        Ok(OrderedTransaction { engine: Arc::clone(&engine), own: kept, at, durability, is_durable, snapshot })
+    }
+}
+
+impl Drop for ReadyTransaction {
+    fn drop(&mut self) {
+        let Some((txn, own)) = self.inner.take() else { return };
+        // A fork of the opener's process has nothing to give back.
+        if txn.engine.home.is_here() {
+            let kept = self.kept.take();
+            kept.into_iter().for_each(|kept| drop(txn.engine.txns.take_ready(&txn.engine.core, kept)));
+        }
+        // Its drop rolls it back.
+        txn.open.put(own);
+    }
+}
+
+/// A transaction that is committed and visible, but perhaps not durable yet. It keeps locks until it is finished or
+/// dropped.
+#[must_use = "its locks are held, and it may not be durable"]
+pub struct OrderedTransaction {
+    engine: Arc<Engine>,
+    /// `None`: there is nothing to give up.
+    own: Option<Own>,
+    at: Lsn,
+    durability: Durability,
+    /// It has changed nothing.
+    is_durable: bool,
+    /// Dropped with the locks, since that may free memory.
+    snapshot: Option<Arc<LiveSnapshot>>,
+}
+
+impl fmt::Debug for OrderedTransaction {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("OrderedTransaction").field("at", &self.at).finish_non_exhaustive()
+    }
+}
+
+impl OrderedTransaction {
+    /// The place in the order of commits, as [`commit`](Transaction::commit) returns it.
+    pub fn commit_ts(&self) -> CommitTs {
+        self.at.into()
+    }
+
+    /// Gives up the transaction's locks, and then waits for the log as its durability demands. With
+    /// [`Durability::None`](crate::Durability::None) it does not wait: [`Db::notify_durable`] tells when it is durable.
+    ///
+    /// # Errors
+    /// [`Error::DeviceFailed`], [`Error::ReadOnly`]: the transaction may or may not survive: reopen, then look.
+    pub fn finish(mut self) -> Result<CommitTs, Error> {
+        let engine = Arc::clone(&self.engine);
+        let _operation = engine.waits.operation(OperationKind::Write);
+        self.give_up();
+        if !self.is_durable {
+            wait_durable(&engine, self.at, self.durability)?;
+        }
+        Ok(self.at.into())
+    }
+
+    fn give_up(&mut self) {
+        self.snapshot.take();
+        let Some(own) = self.own.take() else { return };
+        let slot = self.engine.txns.resume(own);
+        match self.engine.enter_statement() {
+            Ok(_gate) => end_and_purge(&self.engine, slot),
+            // The database is closed: purge goes on with the next open.
+            Err(_) => _ = slot.end(usize::MAX),
+        }
+    }
+}
+
+impl Drop for OrderedTransaction {
+    fn drop(&mut self) {
+        // A fork of the opener's process leaves it to the opener.
+        if self.engine.home.is_here() {
+            self.give_up();
+        }
+    }
+}
