@@ -378,6 +378,57 @@ fn a_hot_row_goes_from_one_waiter_to_the_next_in_order() {
     });
 }
 
+/// So many threads want one row that each waits for all others in turn, while the log is so short that writers are
+/// throttled. No update is lost, and in the time of one call each other thread has two turns at most.
+#[test]
+fn a_hot_row_under_throttle_passes_over_no_thread() {
+    const THREADS: u32 = 64;
+    const TURNS: u32 = 6;
+    let disk = SimulatedDisk::with_image(SimulatedDisk::new().image(), SLOW);
+    run(5, || {
+        let db = open(&disk, small_options().durability(Durability::None));
+        let tree = db.create_tree("t").expect("created");
+        tree.put("hot", 0u32.to_be_bytes()).expect("written");
+        let turns = Arc::new(Mutex::new(Vec::new()));
+        let threads: Vec<_> = (0..THREADS)
+            .map(|id| {
+                let (db, tree, turns) = (db.clone(), tree.clone(), Arc::clone(&turns));
+                let work = move || {
+                    let mut most = 0;
+                    for turn in 0..TURNS {
+                        let options = TxnOptions::new().on_conflict(OnConflict::Latest);
+                        let mut txn = db.begin(options).expect("begun");
+                        txn.put(&tree, [id.to_be_bytes(), turn.to_be_bytes()].concat(), [7; 700]).expect("written");
+                        let before = turns.lock().expect("no panic").len();
+                        let row = txn.get_for_update(&tree, "hot").expect("locked").expect("there");
+                        let count = u32::from_be_bytes(row.try_into().expect("four bytes"));
+                        txn.put(&tree, "hot", (count + 1).to_be_bytes()).expect("written");
+                        let others = {
+                            let mut turns = turns.lock().expect("no panic");
+                            turns.push(id);
+                            turns[before..].to_vec()
+                        };
+                        txn.commit().expect("committed");
+                        let of = |id: u32| others.iter().filter(|other| **other == id).count();
+                        most = most.max((0..THREADS).map(of).max().unwrap_or(0));
+                    }
+                    most
+                };
+                spawn("writer", work).expect("a thread")
+            })
+            .collect();
+        let most = threads.into_iter().map(|thread| thread.join().expect("no panic")).max();
+        assert!(most <= Some(2), "{most:?} turns of one thread while another waited");
+        assert_eq!(tree.get("hot").expect("read"), Some((THREADS * TURNS).to_be_bytes().to_vec()));
+        let throttled = db.waits().into_iter().find(|wait| wait.class == WaitClass::Throttle).expect("a class");
+        assert!(throttled.count > 0, "no writer was throttled");
+        assert!(row_lock_waits(&db).0 > u64::from(THREADS) && row_lock_waits(&db).1 == 0);
+        drop(tree);
+        db.close().expect("closed");
+    });
+    sound(&disk);
+}
+
 /// Shared locks go together; an exclusive one waits for them, and those that come behind it wait for it.
 #[test]
 fn shared_locks_are_held_together() {
@@ -562,6 +613,55 @@ fn open_transactions_do_not_survive_the_close() {
         db.close().expect("closed");
     });
     assert_eq!(sound(&disk).deleted_rows, 0);
+}
+
+/// A close comes while a statement holds rows, and statements, small batches and one of several groups wait in line for
+/// them and for one another. All waiters are told, and the next open has nothing of what did not end.
+#[test]
+fn a_close_ends_lines_of_statements_and_batches() {
+    for seed in 0..8 {
+        let disk = SimulatedDisk::new();
+        run(seed, || {
+            let db = open(&disk, small_options().durability(Durability::None));
+            let tree = db.create_tree("t").expect("created");
+            (0..60u8).for_each(|key| tree.put([key], [0; 300]).expect("written"));
+            let mut holder = begin(&db);
+            holder.put(&tree, [50], "held").expect("written");
+            let mut waiters = Vec::new();
+            for id in 0..9u8 {
+                let (db, tree) = (db.clone(), tree.clone());
+                let work = move || match id % 3 {
+                    0 => tree.put([50], "waited"),
+                    1 => {
+                        let mut batch = WriteBatch::new();
+                        (0..60u8).for_each(|key| _ = batch.put(&tree, [key], [id; 900]));
+                        db.write(batch).map(drop)
+                    }
+                    _ => {
+                        let mut txn = begin(&db);
+                        // The large batch has this row, or waits before it.
+                        txn.put(&tree, [100 + id], "own").and_then(|()| txn.put(&tree, [10], [id]))?;
+                        txn.put(&tree, [50], [id])?;
+                        txn.commit().map(drop)
+                    }
+                };
+                waiters.push(spawn("waiter", work).expect("a thread"));
+                sleep_ns(MS * (seed % 4));
+            }
+            sleep_ns(20 * MS);
+            assert_eq!(row_lock_waits(&db).1, 9);
+            drop(tree);
+            db.close().expect("closed");
+            for waiter in waiters {
+                let error = waiter.join().expect("no panic").expect_err("nothing of it was written");
+                assert!(matches!(error, Error::Closed(_)), "{error}");
+            }
+            assert!(matches!(holder.commit(), Err(Error::Closed(_))));
+        });
+        let rows: BTreeMap<Vec<u8>, Vec<u8>> = (0..60u8).map(|key| (vec![key], vec![0; 300])).collect();
+        assert_eq!(recover(&disk).expect("recovered")["t"], rows, "seed {seed}");
+        sound(&disk);
+    }
 }
 
 /// Two threads move value between rows, each in a transaction that is retried; the sum stays.
