@@ -43,7 +43,7 @@ struct Cli {
 /// The subcommands.
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Runs sysbench's load or the insert benchmark on a database, and shows its figures second by second.
+    /// Runs sysbench's load, the insert benchmark or an order queue, and shows the figures second by second.
     Bench(Box<commands::bench::BenchArgs>),
     /// Lists the engine's options, with the values that a run would use.
     Options(commands::options::OptionsArgs),

@@ -101,28 +101,44 @@ pub(crate) enum Benchmark {
     Oltp(Workload),
     /// The insert benchmark.
     Insert,
+    /// The order queue.
+    Orders,
 }
 
 impl Benchmark {
     /// The name of the insert benchmark.
     pub(crate) const INSERT: &str = "insert_benchmark";
 
+    /// The name of the order queue.
+    pub(crate) const ORDERS: &str = "orders";
+
     /// The name on the command line.
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Benchmark::Oltp(workload) => workload.name(),
             Benchmark::Insert => Benchmark::INSERT,
+            Benchmark::Orders => Benchmark::ORDERS,
+        }
+    }
+
+    /// Whether it runs over `--tables` tables, not over a table per thread.
+    pub(crate) const fn uses_tables(self) -> bool {
+        match self {
+            Benchmark::Oltp(workload) => workload.uses_tables(),
+            Benchmark::Insert => false,
+            Benchmark::Orders => true,
         }
     }
 }
 
 /// Reads a benchmark's name.
 pub(crate) fn benchmark() -> impl TypedValueParser<Value = Benchmark> {
-    PossibleValuesParser::new(Workload::ALL.map(Workload::name).into_iter().chain([Benchmark::INSERT])).try_map(
-        |name| {
-            if name == Benchmark::INSERT { Ok(Benchmark::Insert) } else { name.parse().map(Benchmark::Oltp) }
-        },
-    )
+    let names = Workload::ALL.map(Workload::name).into_iter().chain([Benchmark::INSERT, Benchmark::ORDERS]);
+    PossibleValuesParser::new(names).try_map(|name| match name.as_str() {
+        Benchmark::INSERT => Ok(Benchmark::Insert),
+        Benchmark::ORDERS => Ok(Benchmark::Orders),
+        name => name.parse().map(Benchmark::Oltp),
+    })
 }
 
 /// The requested steps of the insert benchmark.

@@ -15,7 +15,7 @@ use workload::adapters::millpond::Millpond;
 use workload::calm::Calm;
 use workload::driver::{self, Finished, Pace, Plan, Unobserved, maximum};
 use workload::engine::{IdColumn, Index, Layout};
-use workload::generators::oltp::{Load, Mix, TableSet, Workload};
+use workload::generators::oltp::{Client, Load, Mix, TableSet, Workload};
 use workload::keys::RandType;
 use workload::prepare::{self, LoadPlan};
 use workload::probe::{self, Access};
@@ -80,7 +80,8 @@ fn run() -> Outcome<()> {
         println!("| {} | {per_s:.0} | {per_pair:.1} | {log_bytes:.0} |", kind.name);
     }
     let (probed, kind) = (probe::sync_pairs(dir, Access::Direct, Duration::from_secs(5))?, &kinds[2]);
-    let found = maximum::measure(kind.engine, &kind.load, &kind.plan(0, Pace::ClosedLoop), &AtomicBool::new(false))?;
+    let clients = Client::all(&kind.load, kind.engine, kind.threads)?;
+    let found = maximum::measure(kind.engine, clients, &kind.plan(0, Pace::ClosedLoop), &AtomicBool::new(false))?;
     let calm = kind.run(calm_seconds, Pace::OpenLoop { per_s: found.per_s * CALM_SHARE })?;
     let full = kind.run(calm_seconds, Pace::ClosedLoop)?;
     println!("\n| four times the pool, {calm_seconds} s | at 80 % | at 100 % |\n|---|---|---|");

@@ -1,13 +1,15 @@
 //! The interface of a storage engine under load: sysbench's tables, and no more. The tables of the insert benchmark are
-//! in [`purchases`].
+//! in [`purchases`], those of the order queue in [`orders`].
 //!
 //! All threads share an [`Engine`]. Each thread opens a [`Session`] of its own before the run. The session holds table
 //! handles and buffers, so a transaction needs no look-up by name and no allocation outside the engine. Engine and
 //! session are generic parameters, so a transaction is a direct call.
 
+pub mod orders;
 pub mod purchases;
 
 use std::fmt;
+use std::ops::AddAssign;
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
@@ -350,6 +352,22 @@ pub enum TableState {
     HalfLoaded,
     /// The table was loaded with this many rows.
     Loaded(u64),
+}
+
+/// Counts of tables whose indexes agree with their rows.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Verified {
+    /// Rows.
+    pub rows: u64,
+    /// Entries of the tables' indexes.
+    pub entries: u64,
+}
+
+impl AddAssign for Verified {
+    fn add_assign(&mut self, more: Verified) {
+        self.rows += more.rows;
+        self.entries += more.entries;
+    }
 }
 
 /// An engine's state at one moment.

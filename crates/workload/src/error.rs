@@ -21,7 +21,7 @@ pub enum Error {
     )]
     TableSize {
         /// The table.
-        table: TableNo,
+        table: String,
         /// Rows it was loaded with.
         found: u64,
         /// Rows asked for.
@@ -30,11 +30,11 @@ pub enum Error {
 
     /// A load of this table was interrupted.
     #[error("table '{0}' was not loaded to its end; drop the tables with the action 'cleanup', then load them again")]
-    HalfLoaded(TableNo),
+    HalfLoaded(String),
 
     /// A run needs a table that does not exist.
     #[error("table '{0}' does not exist; load it with the action 'prepare', or ask for fewer --tables")]
-    NotLoaded(TableNo),
+    NotLoaded(String),
 
     /// A run needs an index that the table was loaded without.
     #[error(
@@ -64,10 +64,6 @@ pub enum Error {
         index: &'static str,
     },
 
-    /// A load of this table was interrupted.
-    #[error("table '{0}' was not loaded to its end; drop the tables with the action 'cleanup', then load them again")]
-    HalfLoadedPurchases(String),
-
     /// A table of the insert benchmark was loaded with another size than asked for.
     #[error(
         "table '{table}' was loaded with {} rows of {} bytes of data; run with --table-size={} --data-length={}, \
@@ -81,15 +77,6 @@ pub enum Error {
         found: PurchaseLoad,
     },
 
-    /// A row of a table of the insert benchmark is missing, though no transaction deleted it.
-    #[error("row {id} of table '{table}' is missing, though nothing deleted it; run 'millpond check' on the database")]
-    PurchaseMissing {
-        /// The table.
-        table: String,
-        /// The row's id.
-        id: u64,
-    },
-
     /// A table and one of its indexes disagree.
     #[error("index '{index}' of table '{table}' disagrees with its rows: {how}; run 'millpond check' on the database")]
     IndexDisagrees {
@@ -101,14 +88,11 @@ pub enum Error {
         how: String,
     },
 
-    /// A row of a loaded table is missing: the engine lost it.
-    #[error(
-        "row {id} of table '{table}' is missing, though it was loaded and nothing deleted it; \
-         run 'millpond check' on the database"
-    )]
+    /// A row is missing, though no transaction deleted it: the engine lost it.
+    #[error("row {id} of table '{table}' is missing, though nothing deleted it; run 'millpond check' on the database")]
     RowMissing {
         /// The table.
-        table: TableNo,
+        table: String,
         /// The row's id.
         id: u64,
     },
@@ -131,11 +115,25 @@ pub enum Error {
         wanted: u64,
     },
 
+    /// A table of orders has another number of rows than it was loaded with.
+    #[error(
+        "table '{table}' has {found} rows, not {wanted}, though each transaction inserts a row and deletes one; \
+         run 'millpond check' on the database"
+    )]
+    RowCount {
+        /// The table.
+        table: String,
+        /// Rows found.
+        found: u64,
+        /// Rows loaded.
+        wanted: u64,
+    },
+
     /// A new row exists before it was inserted.
     #[error("row {id} of table '{table}' exists, though it is only now inserted; run 'millpond check' on the database")]
     RowExists {
         /// The table.
-        table: TableNo,
+        table: String,
         /// The row's id.
         id: u64,
     },
@@ -146,7 +144,7 @@ pub enum Error {
     )]
     RowMalformed {
         /// The table.
-        table: TableNo,
+        table: String,
         /// The row's id.
         id: u64,
         /// Bytes found.

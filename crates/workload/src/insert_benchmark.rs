@@ -8,10 +8,11 @@ use serde::Serialize;
 
 use crate::Error;
 use crate::driver::{self, Finished, Observer, Pace, Plan, Unobserved};
-use crate::engine::purchases::{PurchaseEngine, PurchaseIndex, PurchaseLoad, PurchaseSession, PurchaseState, Verified};
-use crate::engine::{Counters, Gauges, Instruments, TableNo};
+use crate::engine::purchases::{PurchaseEngine, PurchaseIndex, PurchaseLoad, PurchaseSession, PurchaseState};
+use crate::engine::{Counters, Gauges, Instruments, TableNo, Verified};
 use crate::figures::{Labels, RunFigures, WaitsOf};
 use crate::generators::insert_benchmark::{Indexer, Loader, Queries, Reader, Span, Step, Writer, purchases_name};
+use crate::prepare;
 use crate::probe::SyncPairs;
 
 /// Most bytes of data in a row: as in iibench.
@@ -116,14 +117,14 @@ impl Done {
 /// The tables that are still to be loaded.
 ///
 /// # Errors
-/// [`Error::HalfLoadedPurchases`], [`Error::OtherPurchases`]: a table exists, but does not fit. [`Error::Engine`]: the
+/// [`Error::HalfLoaded`], [`Error::OtherPurchases`]: a table exists, but does not fit. [`Error::Engine`]: the
 /// engine could not answer.
 pub fn missing<E: PurchaseEngine>(engine: &E, sizes: &Sizes) -> Result<Vec<TableNo>, Error> {
     let mut missing = Vec::new();
     for table in sizes.tables() {
         match engine.purchase_table(table)? {
             PurchaseState::Missing => missing.push(table),
-            PurchaseState::HalfLoaded => return Err(Error::HalfLoadedPurchases(purchases_name(table))),
+            PurchaseState::HalfLoaded => return Err(Error::HalfLoaded(purchases_name(table))),
             PurchaseState::Loaded(load) if load != sizes.load => {
                 return Err(Error::OtherPurchases { table: purchases_name(table), found: load });
             }
@@ -138,13 +139,7 @@ pub fn missing<E: PurchaseEngine>(engine: &E, sizes: &Sizes) -> Result<Vec<Table
 /// # Errors
 /// [`Error::Engine`]: the engine failed.
 pub fn drop_tables<E: PurchaseEngine>(engine: &E, clients: u32) -> Result<Vec<TableNo>, Error> {
-    let mut dropped = Vec::new();
-    for table in TableNo::first(clients) {
-        if engine.drop_purchases(table)? {
-            dropped.push(table);
-        }
-    }
-    Ok(dropped)
+    prepare::those_of(TableNo::first(clients), |table| engine.drop_purchases(table))
 }
 
 /// Loads `tables`, which must be missing, with a thread for each. Ignores pace, threads, times and events of `plan`.
@@ -229,7 +224,7 @@ fn to_the_end(plan: &Plan, threads: usize, events: u64) -> Plan {
 /// Runs a step over loaded tables. Ignores pace, threads and events of `plan`.
 ///
 /// # Errors
-/// [`Error::NoPurchases`]: a table is missing. [`Error::PurchaseMissing`]: a query missed a row that no transaction
+/// [`Error::NoPurchases`]: a table is missing. [`Error::RowMissing`]: a query missed a row that no transaction
 /// deleted. [`Error::NoPurchaseIndex`]: the step reads an index that is missing. [`Error::Invalid`]: the step is one of
 /// [`load`] or [`create_indexes`]. Otherwise as [`driver::run`].
 pub fn run<E: PurchaseEngine>(
@@ -297,8 +292,7 @@ pub fn run<E: PurchaseEngine>(
 pub fn verify<E: PurchaseEngine>(engine: &E, clients: u32) -> Result<Verified, Error> {
     let mut all = Verified::default();
     for table in TableNo::first(clients) {
-        let Verified { rows, entries } = engine.verify_purchases(table)?;
-        all = Verified { rows: all.rows + rows, entries: all.entries + entries };
+        all += engine.verify_purchases(table)?;
     }
     Ok(all)
 }

@@ -2,7 +2,7 @@
 //!
 //! Tables, transactions, random numbers and reports are sysbench's, so that numbers can be compared and existing
 //! scripts can parse them. The reports add the second-by-second calm of a run, which sysbench does not show. The insert
-//! benchmark has iibench's table and steps, and the same reports.
+//! benchmark has iibench's table and steps, and the same reports. The order queue has tables and transactions of its own.
 //!
 //! | part | what it does |
 //! |---|---|
@@ -12,6 +12,7 @@
 //! | [`generators`] | rows, and the transactions over them |
 //! | [`prepare`] | loads and drops the tables |
 //! | [`insert_benchmark`] | the steps of the insert benchmark, one after the other |
+//! | [`orders`] | the order queue: its tables, its run, its check |
 //! | [`driver`] | closed loop and open loop, second by second |
 //! | [`recorder`] | records each transaction |
 //! | [`calm`] | median and worst second, brownout, blackout |
@@ -36,6 +37,7 @@ pub mod generators;
 pub mod histogram_text;
 pub mod insert_benchmark;
 pub mod keys;
+pub mod orders;
 pub mod prepare;
 pub mod probe;
 pub mod recorder;

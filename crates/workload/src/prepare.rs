@@ -1,4 +1,4 @@
-//! Loads sysbench's tables, and drops them.
+//! Loads sysbench's tables, and drops them. The order queue's tables are loaded in the same way.
 //!
 //! Several threads share the work in batches. Each batch has its own random stream of the seed, so a table's content
 //! depends on the seed alone. A table counts as loaded only when all its rows are in ([`Engine::finish_table`]).
@@ -8,10 +8,10 @@ use std::thread;
 
 use crate::Error;
 use crate::driver::gate::Gate;
-use crate::engine::{Engine, Layout, Session, TableNo, TableState};
+use crate::engine::{Engine, IdRange, Layout, Session, TableNo};
 use crate::generators::oltp::TableSet;
 use crate::generators::row::Row;
-use crate::keys::{Keys, RandType, random};
+use crate::keys::{Keys, RandType, Random, random};
 
 /// Rows in one batch: some 40 KB, so that the log sees no burst.
 const BATCH_ROWS: u64 = 200;
@@ -37,18 +37,15 @@ pub struct LoadPlan {
 /// [`Error::TableSize`]: a table exists with another size. [`Error::HalfLoaded`]: a table's load did not finish.
 /// [`Error::Engine`]: the engine could not answer.
 pub fn missing<E: Engine>(engine: &E, set: TableSet) -> Result<Vec<TableNo>, Error> {
-    let mut missing = Vec::new();
-    for table in set.numbers() {
-        match engine.table(table)? {
-            TableState::Missing => missing.push(table),
-            TableState::HalfLoaded => return Err(Error::HalfLoaded(table)),
-            TableState::Loaded(found) if found != set.table_size() => {
-                return Err(Error::TableSize { table, found, wanted: set.table_size() });
-            }
-            TableState::Loaded(_) => {}
-        }
-    }
-    Ok(missing)
+    those_of(set.numbers(), |table| set.misses(engine.table(table)?, table))
+}
+
+/// Those of `tables` for which `is_it` is true.
+pub(crate) fn those_of(
+    tables: impl Iterator<Item = TableNo>,
+    is_it: impl Fn(TableNo) -> Result<bool, Error>,
+) -> Result<Vec<TableNo>, Error> {
+    tables.map(|table| Ok(is_it(table)?.then_some(table))).filter_map(Result::transpose).collect()
 }
 
 /// Loads `tables`, which must be missing. Several threads call `progress` with the number of rows of each batch.
@@ -63,35 +60,67 @@ pub fn load<E: Engine>(
     stop: &AtomicBool,
     progress: &(dyn Fn(u64) + Sync),
 ) -> Result<(), Error> {
-    for &table in tables {
-        engine.create_table(table, plan.layout)?;
-    }
-    let loaded = load_rows(engine, plan, tables, stop, progress);
-    if matches!(loaded, Err(Error::ThreadStart { .. })) {
-        for &table in tables {
-            engine.drop_table(table)?;
-        }
-    }
-    loaded?;
-    for &table in tables {
-        engine.finish_table(table, plan.set.table_size())?;
-    }
+    let keys = Keys::new(plan.rand_type, plan.set.table_size())?;
+    load_tables(&Sbtest { engine, plan, keys }, tables, plan.threads, stop, progress)?;
     engine.finish_load()
 }
 
-/// Loads the rows of `tables`, which exist and are empty.
-fn load_rows<E: Engine>(
-    engine: &E,
-    plan: &LoadPlan,
+/// How tables of one kind are created and loaded.
+pub(crate) trait Loading: Sync {
+    /// Rows in each table.
+    fn table_size(&self) -> u64;
+
+    /// Seed of the rows.
+    fn seed(&self) -> u64;
+
+    /// Creates a table, empty. It counts as half loaded.
+    fn create(&self, table: TableNo) -> Result<(), Error>;
+
+    /// A thread's function that inserts the rows of a range of ids in one transaction. Each range has random numbers of
+    /// its own.
+    fn loader(&self) -> Result<impl FnMut(TableNo, IdRange, &mut Random) -> Result<(), Error> + Send, Error>;
+
+    /// Notes that a table is loaded.
+    fn finish(&self, table: TableNo) -> Result<(), Error>;
+
+    /// Drops a table.
+    fn drop(&self, table: TableNo) -> Result<bool, Error>;
+}
+
+/// Creates `tables`, which must be missing, and loads them with several threads.
+///
+/// # Errors
+/// As [`load`].
+pub(crate) fn load_tables(
+    loading: &impl Loading,
     tables: &[TableNo],
+    threads: usize,
     stop: &AtomicBool,
     progress: &(dyn Fn(u64) + Sync),
 ) -> Result<(), Error> {
-    let sessions =
-        (0..plan.threads.max(1)).map(|_| engine.session(plan.set.tables())).collect::<Result<Vec<_>, Error>>()?;
+    tables.iter().try_for_each(|&table| loading.create(table))?;
+    let loaded = load_rows(loading, tables, threads.max(1), stop, progress);
+    if matches!(loaded, Err(Error::ThreadStart { .. })) {
+        for &table in tables {
+            loading.drop(table)?;
+        }
+    }
+    loaded?;
+    tables.iter().try_for_each(|&table| loading.finish(table))
+}
+
+/// Loads the rows of `tables`, which exist and are empty.
+fn load_rows(
+    loading: &impl Loading,
+    tables: &[TableNo],
+    threads: usize,
+    stop: &AtomicBool,
+    progress: &(dyn Fn(u64) + Sync),
+) -> Result<(), Error> {
+    let loaders = (0..threads).map(|_| loading.loader()).collect::<Result<Vec<_>, Error>>()?;
     let work = Work {
-        keys: Keys::new(plan.rand_type, plan.set.table_size())?,
-        plan,
+        table_size: loading.table_size(),
+        seed: loading.seed(),
         tables,
         next: AtomicU64::new(0),
         has_failed: AtomicBool::new(false),
@@ -101,23 +130,61 @@ fn load_rows<E: Engine>(
     let gate = Gate::new();
     thread::scope(|scope| {
         // No thread begins before all have started: a load without one of them leaves nothing.
-        let (mut loaders, work, gate) = (Vec::new(), &work, &gate);
-        for (number, session) in sessions.into_iter().enumerate() {
-            let loader = thread::Builder::new().name(format!("load-{}", number + 1));
-            match loader.spawn_scoped(scope, move || gate.wait().map_or(Ok(()), |_| work.run(session))) {
-                Ok(loader) => loaders.push(loader),
+        let (mut started, work, gate) = (Vec::new(), &work, &gate);
+        for (number, loader) in loaders.into_iter().enumerate() {
+            let thread = thread::Builder::new().name(format!("load-{}", number + 1));
+            match thread.spawn_scoped(scope, move || gate.wait().map_or(Ok(()), |_| work.run(loader))) {
+                Ok(loader) => started.push(loader),
                 Err(source) => {
                     gate.call_off();
-                    return Err(Error::ThreadStart { number: number + 1, threads: plan.threads, source });
+                    return Err(Error::ThreadStart { number: number + 1, threads, source });
                 }
             }
         }
         gate.open();
-        loaders
+        started
             .into_iter()
             .enumerate()
             .try_for_each(|(number, loader)| loader.join().map_err(|_| Error::ThreadPanicked(number + 1))?)
     })
+}
+
+/// sysbench's tables.
+struct Sbtest<'a, E> {
+    engine: &'a E,
+    plan: &'a LoadPlan,
+    keys: Keys,
+}
+
+impl<E: Engine> Loading for Sbtest<'_, E> {
+    fn table_size(&self) -> u64 {
+        self.plan.set.table_size()
+    }
+
+    fn seed(&self) -> u64 {
+        self.plan.seed
+    }
+
+    fn create(&self, table: TableNo) -> Result<(), Error> {
+        self.engine.create_table(table, self.plan.layout)
+    }
+
+    fn loader(&self) -> Result<impl FnMut(TableNo, IdRange, &mut Random) -> Result<(), Error> + Send, Error> {
+        let (mut session, mut rows) = (self.engine.session(self.plan.set.tables())?, Vec::new());
+        Ok(move |table, ids: IdRange, random: &mut Random| {
+            rows.clear();
+            rows.extend((ids.first..=ids.last).map(|id| Row::random(id, &self.keys, random)));
+            session.load_rows(table, &rows)
+        })
+    }
+
+    fn finish(&self, table: TableNo) -> Result<(), Error> {
+        self.engine.finish_table(table, self.table_size())
+    }
+
+    fn drop(&self, table: TableNo) -> Result<bool, Error> {
+        self.engine.drop_table(table)
+    }
 }
 
 /// Drops the tables of `set` that exist; returns their numbers.
@@ -125,13 +192,7 @@ fn load_rows<E: Engine>(
 /// # Errors
 /// [`Error::Engine`]: the engine failed.
 pub fn drop_tables<E: Engine>(engine: &E, set: TableSet) -> Result<Vec<TableNo>, Error> {
-    let mut dropped = Vec::new();
-    for table in set.numbers() {
-        if engine.drop_table(table)? {
-            dropped.push(table);
-        }
-    }
-    Ok(dropped)
+    those_of(set.numbers(), |table| engine.drop_table(table))
 }
 
 /// The missing tables of `bulk_insert` for `threads` threads.
@@ -139,13 +200,7 @@ pub fn drop_tables<E: Engine>(engine: &E, set: TableSet) -> Result<Vec<TableNo>,
 /// # Errors
 /// [`Error::Engine`]: the engine could not answer.
 pub fn missing_bulk<E: Engine>(engine: &E, threads: u32) -> Result<Vec<TableNo>, Error> {
-    let mut missing = Vec::new();
-    for table in TableNo::first(threads) {
-        if engine.bulk_last_id(table)?.is_none() {
-            missing.push(table);
-        }
-    }
-    Ok(missing)
+    those_of(TableNo::first(threads), |table| Ok(engine.bulk_last_id(table)?.is_none()))
 }
 
 /// Creates empty tables of `bulk_insert`, which must be missing.
@@ -161,19 +216,13 @@ pub fn make_bulk<E: Engine>(engine: &E, tables: &[TableNo]) -> Result<(), Error>
 /// # Errors
 /// [`Error::Engine`]: the engine failed.
 pub fn drop_bulk<E: Engine>(engine: &E, threads: u32) -> Result<Vec<TableNo>, Error> {
-    let mut dropped = Vec::new();
-    for table in TableNo::first(threads) {
-        if engine.drop_bulk_table(table)? {
-            dropped.push(table);
-        }
-    }
-    Ok(dropped)
+    those_of(TableNo::first(threads), |table| engine.drop_bulk_table(table))
 }
 
 /// The batches of a load, handed out in order.
 struct Work<'a> {
-    keys: Keys,
-    plan: &'a LoadPlan,
+    table_size: u64,
+    seed: u64,
     tables: &'a [TableNo],
     next: AtomicU64,
     has_failed: AtomicBool,
@@ -183,18 +232,16 @@ struct Work<'a> {
 
 impl Work<'_> {
     /// Loads batches until none is left.
-    fn run(&self, mut session: impl Session) -> Result<(), Error> {
-        let done = self.load_all(&mut session);
+    fn run(&self, load: impl FnMut(TableNo, IdRange, &mut Random) -> Result<(), Error>) -> Result<(), Error> {
+        let done = self.load_all(load);
         if done.is_err() {
             self.has_failed.store(true, Ordering::Relaxed); // Relaxed: an independent flag
         }
         done
     }
 
-    fn load_all(&self, session: &mut impl Session) -> Result<(), Error> {
-        let size = self.plan.set.table_size();
-        let batches_per_table = size.div_ceil(BATCH_ROWS);
-        let mut rows = Vec::new();
+    fn load_all(&self, mut load: impl FnMut(TableNo, IdRange, &mut Random) -> Result<(), Error>) -> Result<(), Error> {
+        let batches_per_table = self.table_size.div_ceil(BATCH_ROWS);
         loop {
             // Relaxed: the number only has to be unique, and the flags are independent.
             let batch = self.next.fetch_add(1, Ordering::Relaxed);
@@ -206,12 +253,9 @@ impl Work<'_> {
                 return Err(Error::Interrupted);
             }
             let first = batch % batches_per_table * BATCH_ROWS + 1;
-            let last = (first + BATCH_ROWS - 1).min(size);
+            let last = (first + BATCH_ROWS - 1).min(self.table_size);
             let stream = u64::from(table.get()) << 40 | first;
-            let mut random = random(self.plan.seed, stream);
-            rows.clear();
-            rows.extend((first..=last).map(|id| Row::random(id, &self.keys, &mut random)));
-            session.load_rows(table, &rows)?;
+            load(table, IdRange { first, last }, &mut random(self.seed, stream))?;
             (self.progress)(last - first + 1);
         }
     }

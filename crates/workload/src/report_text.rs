@@ -209,6 +209,11 @@ pub fn device_line(device: &SyncPairs) -> String {
     format!("device: {:.0} write+sync pairs/s ({how})\n", device.per_s)
 }
 
+/// The line that says that tables and indexes agree.
+pub fn verified_line(rows: u64, entries: u64) -> String {
+    format!("verified: {rows} rows, {entries} index entries\n")
+}
+
 /// The line of the average number of commits that shared a sync of the log.
 pub fn commits_per_sync_line(commits_per_log_sync: f64) -> String {
     format!("commits per log sync: {commits_per_log_sync:.1}\n")

@@ -16,6 +16,7 @@ mod examples;
 mod insert_benchmark;
 mod lab;
 mod options;
+mod orders;
 mod sysbench;
 mod thread_limit;
 mod top;

@@ -7,11 +7,11 @@
 use std::ops::ControlFlow;
 use std::sync::atomic::AtomicBool;
 
-use super::{Interval, Observer, Pace, Plan, run};
+use super::{Interval, Observer, Pace, Plan, run_clients};
 use crate::Error;
 use crate::calm::median;
-use crate::engine::Engine;
-use crate::generators::oltp::Load;
+use crate::engine::Instruments;
+use crate::generators::Client;
 
 /// Seconds in each of the two windows that are compared.
 const WINDOW_S: usize = 5;
@@ -49,17 +49,22 @@ impl Maximum {
     pub const COUNTED_S: usize = 2 * WINDOW_S;
 }
 
-/// Measures the rate with the plan's threads, whatever its pace, time, events and report interval.
+/// Measures the rate of `clients`, one for each of the plan's threads, whatever its pace, time, events and report interval.
 ///
 /// # Errors
-/// [`Error::Interrupted`]: `stop` became true. Otherwise as [`run`].
-pub fn measure<E: Engine>(engine: &E, load: &Load, plan: &Plan, stop: &AtomicBool) -> Result<Maximum, Error> {
-    measure_for(engine, load, plan, stop, SHORTEST_S, LONGEST_S)
+/// [`Error::Interrupted`]: `stop` became true. Otherwise as [`run_clients`].
+pub fn measure<C: Client>(
+    engine: &impl Instruments,
+    clients: Vec<C>,
+    plan: &Plan,
+    stop: &AtomicBool,
+) -> Result<Maximum, Error> {
+    measure_for(engine, clients, plan, stop, SHORTEST_S, LONGEST_S)
 }
 
-pub(super) fn measure_for<E: Engine>(
-    engine: &E,
-    load: &Load,
+pub(super) fn measure_for<C: Client>(
+    engine: &impl Instruments,
+    clients: Vec<C>,
     plan: &Plan,
     stop: &AtomicBool,
     shortest_s: u64,
@@ -76,7 +81,7 @@ pub(super) fn measure_for<E: Engine>(
         ..*plan
     };
     let mut watch = Watch { seconds: Vec::new(), shortest_s, has_settled: false };
-    let finished = run(engine, load, &plan, stop, &mut watch)?;
+    let finished = run_clients(engine, clients, &plan, stop, &mut watch)?;
     if finished.was_stopped && !watch.has_settled {
         return Err(Error::Interrupted);
     }

@@ -239,10 +239,7 @@ pub fn run<E: Engine>(
     stop: &AtomicBool,
     observer: &mut dyn Observer,
 ) -> Result<Finished, Error> {
-    let clients = (0..plan.threads)
-        .map(|number| oltp::Client::new(load, engine, number, plan.threads))
-        .collect::<Result<Vec<_>, Error>>()?;
-    run_clients(engine, clients, plan, stop, observer)
+    run_clients(engine, oltp::Client::all(load, engine, plan.threads)?, plan, stop, observer)
 }
 
 /// Runs a thread for each of `clients`, as [`run`] does. There are as many clients as the plan has threads. A thread

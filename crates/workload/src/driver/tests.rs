@@ -394,12 +394,13 @@ fn maximum_is_that_of_a_closed_loop_whatever_the_plan_says() {
     let load = load_of(&engine);
     let plan = plan(2, Pace::OpenLoop { per_s: 1.0 });
     let stop = AtomicBool::new(false);
-    let maximum = maximum::measure_for(&engine, &load, &plan, &stop, 1, 1).unwrap();
+    let clients = || oltp::Client::all(&load, &engine, plan.threads).unwrap();
+    let maximum = maximum::measure_for(&engine, clients(), &plan, &stop, 1, 1).unwrap();
     // An idle machine reaches some 1,800.
     assert!(maximum.per_s > 10.0, "{maximum:?}");
     assert_eq!((maximum.phase_s, maximum.has_settled), (1, false));
     stop.store(true, Ordering::Relaxed);
-    assert!(matches!(maximum::measure_for(&engine, &load, &plan, &stop, 1, 1), Err(Error::Interrupted)));
+    assert!(matches!(maximum::measure_for(&engine, clients(), &plan, &stop, 1, 1), Err(Error::Interrupted)));
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! The additional interface of a storage engine for the insert benchmark: tables of purchases, with three indexes each.
 
-use super::{IdRange, Instruments, Outcome, TableNo};
+use super::{IdRange, Instruments, Outcome, TableNo, Verified};
 use crate::Error;
 use crate::generators::insert_benchmark::Purchase;
 
@@ -47,15 +47,6 @@ pub enum PurchaseState {
     HalfLoaded,
     /// The table was loaded.
     Loaded(PurchaseLoad),
-}
-
-/// Counts of a table of purchases whose indexes agree with its rows.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Verified {
-    /// Rows.
-    pub rows: u64,
-    /// Entries of the table's indexes.
-    pub entries: u64,
 }
 
 /// A storage engine with an open database that may have tables of purchases.

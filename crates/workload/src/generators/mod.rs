@@ -2,6 +2,7 @@
 
 pub mod insert_benchmark;
 pub mod oltp;
+pub mod orders;
 pub mod row;
 
 use crate::Error;

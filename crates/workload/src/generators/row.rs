@@ -53,7 +53,7 @@ pub fn random_c(random: &mut Random) -> [u8; C_LEN] {
 }
 
 /// Fills `text` with groups of random digits; a dash after each group but the last, whose last byte stays a space.
-fn fill_with_digits(text: &mut [u8], random: &mut Random) {
+pub(super) fn fill_with_digits(text: &mut [u8], random: &mut Random) {
     let groups = text.len() / (GROUP_DIGITS + 1);
     for (number, group) in text.chunks_exact_mut(GROUP_DIGITS + 1).enumerate() {
         // One draw per group instead of one per digit: an insert needs 165 digits.

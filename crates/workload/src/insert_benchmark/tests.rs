@@ -158,7 +158,7 @@ fn stop_ends_the_queries_and_the_writers_beside_them() {
     let tables = missing(&engine, &SIZES).unwrap();
     let stopped = load(&engine, &SIZES, &tables, &plan, &AtomicBool::new(true), &mut Unobserved);
     assert!(matches!(stopped, Err(Error::Interrupted)));
-    assert!(matches!(missing(&engine, &SIZES), Err(Error::HalfLoadedPurchases(_))));
+    assert!(matches!(missing(&engine, &SIZES), Err(Error::HalfLoaded(_))));
 }
 
 #[test]
@@ -173,7 +173,7 @@ fn rows_that_are_gone_are_found_out() {
     db.close().unwrap();
     let engine = Millpond::open(dir.path(), options()).unwrap();
     let lost = run(&engine, &SIZES, "qp1".parse().unwrap(), &PLAN, &AtomicBool::new(false), &mut Unobserved);
-    assert!(matches!(lost, Err(Error::PurchaseMissing { .. })), "{lost:?}");
+    assert!(matches!(lost, Err(Error::RowMissing { .. })), "{lost:?}");
 }
 
 #[test]

@@ -21,8 +21,17 @@ const MIX_HEADING: &str = "Statements";
 /// The help heading of the insert benchmark's options.
 const INSERT_HEADING: &str = "Insert benchmark";
 
-/// Options outside of the group `Statements` that the insert benchmark does not have.
-const OLTP_ONLY: [&str; 5] = ["--events", "--create-secondary", "--secondary", "--auto-inc", "--rand-type"];
+/// Options outside of the group `Statements` that neither the insert benchmark nor the order queue has.
+const OLTP_ONLY: [&str; 3] = ["--create-secondary", "--secondary", "--auto-inc"];
+
+/// The ways out of an option that is not for the workload.
+const NOT_INSERT: &str = "leave it out, or run insert_benchmark";
+const NOT_SYSBENCH: &str = "leave it out, or run one of sysbench's workloads";
+
+/// Whether only sysbench's workloads have an option.
+fn is_of_sysbench(setting: &Setting) -> bool {
+    setting.group == MIX_HEADING || OLTP_ONLY.contains(&setting.name.as_str())
+}
 
 /// Arguments of `bench`.
 #[derive(Debug, Args)]
@@ -49,10 +58,11 @@ Examples:
   millpond bench --threads=16 --rate=80% --time=60 --check oltp_update_index
   millpond bench --threads=4 --time=30 insert_benchmark
   millpond bench --threads=4 --steps=l.i0,l.x,l.i1,qr200 --table-size=2M insert_benchmark
+  millpond bench --threads=8 --tables=2 --table-size=100k --snapshot-held orders
   millpond bench oltp_update_index cleanup
   millpond bench oltp_read_write --table_size=100000 --mysql-host=localhost prepare")]
 pub(crate) struct BenchArgs {
-    /// Workload: one of sysbench's OLTP workloads, or insert_benchmark; --help lists them
+    /// Workload: one of sysbench's OLTP workloads, insert_benchmark or orders; --help lists them
     ///
     ///   oltp_point_select       one row by id
     ///   oltp_read_only          rows by id, then ranges of ids: rows, sum, sorted, distinct
@@ -73,6 +83,14 @@ pub(crate) struct BenchArgs {
     ///   insert_benchmark        inserts in key order, then inserts and deletes, then queries
     ///                           beside inserts and deletes at a fixed rate: see --steps. Each
     ///                           of --threads clients has a table 'purchasesN' of its own
+    ///
+    /// or a queue of orders:
+    ///
+    ///   orders                  in one transaction 1 order read, 2 changed, 1 inserted, and the
+    ///                           oldest deleted that is not locked. Tables 'ordersN' with 3
+    ///                           indexes, rows of 200 bytes with random keys; recent orders are
+    ///                           hot. At the end bench checks that each table has as many rows
+    ///                           as before, and every row its index entries
     #[arg(value_name = "WORKLOAD", value_parser = values::benchmark())]
     #[arg(hide_possible_values = true, verbatim_doc_comment)]
     pub(crate) workload: Benchmark,
@@ -166,9 +184,12 @@ pub(crate) struct LoadArgs {
     #[arg(require_equals = true, action = ArgAction::Set, value_parser = values::switch, verbatim_doc_comment)]
     pub(crate) auto_inc: bool,
 
-    /// Choice of rows: uniform, special, pareto, zipfian or gaussian
+    /// Choice of rows: uniform, special, pareto, zipfian or gaussian [default: special; orders: zipfian]
+    ///
+    /// In orders it chooses ranks, from the newest order down.
     #[arg(long, value_name = "TYPE", default_value_t = RandType::default(), value_parser = values::rand_type())]
-    #[arg(hide_possible_values = true)]
+    #[arg(default_value_if("workload", Benchmark::ORDERS, RandType::Zipfian.name()))]
+    #[arg(hide_possible_values = true, hide_default_value = true)]
     pub(crate) rand_type: RandType,
 
     /// Hold one snapshot from the run's first second to its end
@@ -368,17 +389,20 @@ impl BenchArgs {
         }
         match self.workload {
             Benchmark::Oltp(workload) => {
-                refuse(|setting| setting.group == INSERT_HEADING, "leave it out, or run insert_benchmark")?;
-                self.table_set(workload)?;
+                refuse(|setting| setting.group == INSERT_HEADING, NOT_INSERT)?;
+                self.table_set()?;
                 self.mix(workload).map(drop)
+            }
+            Benchmark::Orders => {
+                refuse(|setting| setting.group == INSERT_HEADING, NOT_INSERT)?;
+                refuse(is_of_sysbench, NOT_SYSBENCH)?;
+                self.table_set().map(drop)
             }
             Benchmark::Insert => {
                 refuse(|setting| setting.name == "--tables", "each client has a table, so ask for --threads")?;
                 refuse(|setting| setting.name == "--rate", "ask for --steps=qr200 or the like")?;
-                refuse(
-                    |setting| setting.group == MIX_HEADING || OLTP_ONLY.contains(&setting.name.as_str()),
-                    "leave it out, or run one of sysbench's workloads",
-                )?;
+                refuse(|setting| matches!(setting.name.as_str(), "--events" | "--rand-type"), NOT_SYSBENCH)?;
+                refuse(is_of_sysbench, NOT_SYSBENCH)?;
                 if self.load.time == 0 {
                     return Err(Error::Invalid(
                         "--time=0 ends no step of insert_benchmark: ask for --time=10".to_owned(),
@@ -406,17 +430,18 @@ impl BenchArgs {
     pub(crate) fn tables_to_load(&self) -> u32 {
         match self.workload {
             _ if !self.prepares() => 0,
-            Benchmark::Oltp(workload) if workload.uses_tables() => self.load.tables,
-            Benchmark::Oltp(_) => 0,
+            workload if workload.uses_tables() => self.load.tables,
             Benchmark::Insert if self.insert.steps.0.contains(&Step::Load) => self.load.threads,
-            Benchmark::Insert => 0,
+            _ => 0,
         }
     }
 
     /// The tables asked for.
-    pub(crate) fn table_set(&self, workload: Workload) -> Result<TableSet, Error> {
+    pub(crate) fn table_set(&self) -> Result<TableSet, Error> {
         let set = TableSet::new(self.load.tables, self.load.table_size)?;
-        set.check(workload)?;
+        if let Benchmark::Oltp(workload) = self.workload {
+            set.check(workload)?;
+        }
         Ok(set)
     }
 
@@ -458,8 +483,8 @@ impl BenchArgs {
     }
 
     /// Whether the workload has transactions of several statements that are to run statement by statement.
-    pub(crate) fn runs_statement_by_statement(&self, workload: Workload) -> bool {
-        workload.is_transactional() && self.mix.skip_trx
+    pub(crate) fn runs_statement_by_statement(&self) -> bool {
+        matches!(self.workload, Benchmark::Oltp(workload) if workload.is_transactional() && self.mix.skip_trx)
     }
 
     /// Whether the action is only to print help.

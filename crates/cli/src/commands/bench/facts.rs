@@ -34,6 +34,11 @@ pub(super) struct Facts {
     pub(super) commits_per_pair: Option<f64>,
     /// Commits per sync of the log; `None` if commits are not durable.
     pub(super) commits_per_log_sync: Option<f64>,
+    /// Rows at the end, and index entries that agree with them; `None` if the workload has no check of them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) rows_verified: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) entries_verified: Option<u64>,
     /// The latencies of all transactions, if they were asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) latency_histogram: Option<Vec<Bucket>>,
@@ -74,9 +79,9 @@ impl Circumstances {
     pub(super) fn of(job: &Job<'_>, engine: &Millpond, began: SystemTime, device: &SyncPairs) -> Circumstances {
         let (args, dir) = (job.args, &job.args.load.dir);
         let (tables, table_size) = match args.workload {
-            Benchmark::Oltp(workload) if workload.uses_tables() => (args.load.tables, args.load.table_size),
+            workload if workload.uses_tables() => (args.load.tables, args.load.table_size),
             Benchmark::Oltp(_) => (args.load.threads, 0),
-            Benchmark::Insert => (args.load.threads, args.load.table_size),
+            _ => (args.load.threads, args.load.table_size),
         };
         Circumstances {
             version: env!("CARGO_PKG_VERSION"),

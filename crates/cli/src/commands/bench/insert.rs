@@ -348,7 +348,7 @@ fn summary(ran: &[Ran], facts: &Facts, device: &SyncPairs) -> String {
         );
     }
     if let (Some(rows), Some(entries)) = (facts.rows_verified, facts.entries_verified) {
-        let _ = writeln!(text, "verified: {rows} rows, {entries} index entries");
+        text.push_str(&report_text::verified_line(rows, entries));
     }
     text.push_str(&report_text::device_line(device));
     text

@@ -11,11 +11,10 @@ use workload::adapters::millpond::Millpond;
 use workload::canary::Canary;
 use workload::driver::maximum::{self, Maximum};
 use workload::driver::{self, Finished, Interval, Observer, Pace, Plan};
-use workload::engine::TableNo;
+use workload::engine::Verified;
 use workload::figures::{IntervalFigures, Labels, RunFigures};
-use workload::generators::oltp::{Load, Workload};
+use workload::generators::Client;
 use workload::histogram_text::{histogram_block, histogram_buckets};
-use workload::prepare;
 use workload::probe::{self, SyncPairs};
 use workload::where_text::where_block;
 use workload::{report_json, report_text};
@@ -36,16 +35,19 @@ pub(super) fn probe_time(args: &BenchArgs) -> Duration {
     if args.load.events > 0 { shortest } else { tenth.max(shortest) }
 }
 
-/// Measures a workload over loaded tables. Prints sysbench's report and the calm figures, or all of it as JSON.
-pub(super) fn measure(job: &Job<'_>, workload: Workload, engine: &Millpond) -> Result<Answer, Failure> {
+/// Measures a workload over loaded tables, with a thread for each of `clients`. Prints sysbench's report and the calm
+/// figures, or all of it as JSON. `verify` checks the tables afterwards, if the workload has such a check.
+pub(super) fn measure<C: Client>(
+    job: &Job<'_>,
+    engine: &Millpond,
+    clients: impl Fn() -> Result<Vec<C>, Error>,
+    verify: impl FnOnce() -> Result<Option<Verified>, Error>,
+) -> Result<Answer, Failure> {
     let (args, stop) = (job.args, job.stop);
-    let load = Load::new(engine, workload, args.table_set(workload)?, args.load.rand_type, &args.mix(workload)?)?;
-    if let Some(table) = bulk_table_that_is_missing(args, workload, engine)? {
-        return Err(Error::NoBulkTable(table).into());
-    }
+    let mut of_run = clients()?;
     let device = probe::sync_pairs(&args.load.dir, job.access(), probe_time(args))?;
     let canary = Arc::new(Canary::new(&args.load.dir, job.access())?);
-    let mut talk_of_run = Talk { job, workload, device, canary, failure: None };
+    let mut talk_of_run = Talk { job, device, canary, failure: None };
     talk_of_run.say(&talk_of_run.heading())?;
     let mut plan = Plan {
         threads: args.load.threads as usize,
@@ -61,10 +63,11 @@ pub(super) fn measure(job: &Job<'_>, workload: Workload, engine: &Millpond) -> R
         Rate::Unlimited => {}
         Rate::PerSecond(per_s) => before.offered_per_s = Some(per_s),
         Rate::Share(share) => {
-            let maximum = match find_maximum(engine, &load, &plan, stop) {
+            let maximum = match find_maximum(engine, of_run, &plan, stop) {
                 Err(Error::Interrupted) => return Ok(Answer::Interrupted),
                 measured => measured?,
             };
+            of_run = clients()?;
             before.offered_per_s = Some(maximum.per_s * share);
             before.maximum = Some(maximum);
             talk_of_run.say(&talk_of_run.first_phase(&maximum, share))?;
@@ -76,7 +79,7 @@ pub(super) fn measure(job: &Job<'_>, workload: Workload, engine: &Millpond) -> R
     talk_of_run.say(&talk_of_run.mode(&plan))?;
     before.began = SystemTime::now();
     let held = held(args, engine)?;
-    let finished = driver::run(engine, &load, &plan, stop, &mut talk_of_run)?;
+    let finished = driver::run_clients(engine, of_run, &plan, stop, &mut talk_of_run)?;
     if let Some(failure) = talk_of_run.failure.take() {
         return Err(failure);
     }
@@ -87,41 +90,36 @@ pub(super) fn measure(job: &Job<'_>, workload: Workload, engine: &Millpond) -> R
         talk_of_run.probe_again()?;
     }
     tell_unwatched(&finished);
-    let facts = talk_of_run.facts(engine, &before, &finished);
+    // The figures are shown even if the tables are not as they must be.
+    let verified = verify();
+    let facts = talk_of_run.facts(engine, &before, &finished, verified.as_ref().ok().copied().flatten());
     let printed = print(&talk_of_run.summary(&facts, &finished));
     // Written even if no program reads the summary any more.
     if let Some(report) = job.report {
         report.write(&page::of_run(&facts, &finished))?;
     }
     printed?;
+    verified?;
     Ok(if finished.was_stopped { Answer::Interrupted } else { checked(args, facts.figures.judged.verdict) })
 }
 
 /// The first phase: finds the maximum rate, of which the run takes a share.
-fn find_maximum(engine: &Millpond, load: &Load, plan: &Plan, stop: &AtomicBool) -> Result<Maximum, Error> {
+fn find_maximum<C: Client>(
+    engine: &Millpond,
+    clients: Vec<C>,
+    plan: &Plan,
+    stop: &AtomicBool,
+) -> Result<Maximum, Error> {
     talk(&format!("finding the maximum rate: {} to {} s, until it is steady", maximum::SHORTEST_S, maximum::LONGEST_S));
     let progress = Progress::working("finding the maximum rate");
-    let found = maximum::measure(engine, load, plan, stop);
+    let found = maximum::measure(engine, clients, plan, stop);
     progress.finish();
     found
-}
-
-/// A missing table that `bulk_insert` needs.
-fn bulk_table_that_is_missing(
-    args: &BenchArgs,
-    workload: Workload,
-    engine: &Millpond,
-) -> Result<Option<TableNo>, Error> {
-    if workload.uses_tables() {
-        return Ok(None);
-    }
-    Ok(prepare::missing_bulk(engine, args.load.threads)?.first().copied())
 }
 
 /// The observer of a run: prints its text or JSON.
 struct Talk<'a> {
     job: &'a Job<'a>,
-    workload: Workload,
     /// The faster of the probes so far.
     device: SyncPairs,
     /// Watches the machine beside the run.
@@ -160,7 +158,7 @@ impl Talk<'_> {
     /// The heading: workload, database, device.
     fn heading(&self) -> String {
         let args = self.job.args;
-        let tables = if self.workload.uses_tables() {
+        let tables = if args.workload.uses_tables() {
             format!("{} x {} rows", args.load.tables, args.load.table_size)
         } else {
             format!("a table for each of {} threads", args.load.threads)
@@ -168,7 +166,7 @@ impl Talk<'_> {
         format!(
             "millpond {}: {} on '{}', {tables}, rand-type {}, rand-seed {}\n{}{}",
             env!("CARGO_PKG_VERSION"),
-            self.workload,
+            args.workload.name(),
             args.load.dir.display(),
             args.load.rand_type,
             args.load.rand_seed,
@@ -179,7 +177,7 @@ impl Talk<'_> {
 
     /// The line that says that transactions run statement by statement, if they do.
     fn statement_by_statement(&self) -> &'static str {
-        if self.job.args.runs_statement_by_statement(self.workload) { report_text::STATEMENT_BY_STATEMENT } else { "" }
+        if self.job.args.runs_statement_by_statement() { report_text::STATEMENT_BY_STATEMENT } else { "" }
     }
 
     /// The result of the first phase, as text.
@@ -222,7 +220,7 @@ impl Talk<'_> {
     }
 
     /// All facts of the run.
-    fn facts(&self, engine: &Millpond, before: &Before, finished: &Finished) -> Facts {
+    fn facts(&self, engine: &Millpond, before: &Before, finished: &Finished, verified: Option<Verified>) -> Facts {
         let figures = RunFigures::of(finished, &self.device, self.labels());
         let writes = finished.writes_per_transaction();
         let commits_per_s = figures.usual_per_s() * writes;
@@ -232,13 +230,15 @@ impl Talk<'_> {
         let on = Circumstances::of(self.job, engine, before.began, &self.device);
         Facts {
             on,
-            is_statement_by_statement: self.job.args.runs_statement_by_statement(self.workload),
+            is_statement_by_statement: self.job.args.runs_statement_by_statement(),
             offered_per_s: before.offered_per_s,
             maximum_per_s: before.maximum.map(|maximum| maximum.per_s),
             maximum_is_steady: before.maximum.map(|maximum| maximum.has_settled),
             figures,
             commits_per_pair: per_pair,
             commits_per_log_sync: per_sync,
+            rows_verified: verified.map(|verified| verified.rows),
+            entries_verified: verified.map(|verified| verified.entries),
             latency_histogram: self.job.args.output.histogram.then(|| histogram_buckets(&finished.record.latencies)),
         }
     }
@@ -254,6 +254,9 @@ impl Talk<'_> {
         text.push_str(&report_text::summary(&facts.figures));
         text.push_str(&report_text::calm_block(&facts.figures));
         text.push_str(&where_block(&facts.figures));
+        if let (Some(rows), Some(entries)) = (facts.rows_verified, facts.entries_verified) {
+            text.push_str(&report_text::verified_line(rows, entries));
+        }
         text.push_str(self.statement_by_statement());
         text.push_str(&report_text::device_line(&self.device));
         if let Some(per_sync) = facts.commits_per_log_sync {
@@ -267,7 +270,7 @@ impl Talk<'_> {
     /// packet.
     fn compares_commits(&self, writes_per_transaction: f64) -> bool {
         let is_durable = self.job.engine_settings.value("durability") == "commit";
-        is_durable && self.workload.uses_tables() && writes_per_transaction > 0.0
+        is_durable && self.job.args.workload.uses_tables() && writes_per_transaction > 0.0
     }
 }
 

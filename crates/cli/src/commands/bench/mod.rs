@@ -1,9 +1,10 @@
-//! `millpond bench`: sysbench's OLTP load, or the insert benchmark, on a database of its own.
+//! `millpond bench`: sysbench's OLTP load, the insert benchmark or the order queue, on a database of its own.
 
 mod args;
 mod facts;
 mod insert;
 mod measure;
+mod orders;
 mod report;
 mod room;
 
@@ -15,7 +16,7 @@ use workload::adapters::millpond::Millpond;
 use workload::driver::Finished;
 use workload::engine::TableNo;
 use workload::figures::Labels;
-use workload::generators::oltp::{Workload, bulk_name};
+use workload::generators::oltp::{Client, Load, Workload, bulk_name};
 use workload::prepare::{self, LoadPlan};
 use workload::probe::Access;
 use workload::verdict::Verdict;
@@ -126,14 +127,19 @@ fn report_file(args: &BenchArgs) -> Result<Option<ReportFile>, Failure> {
 
 /// Performs the action.
 fn act(job: &Job<'_>, engine: &Millpond) -> Result<Answer, Failure> {
-    let (args, stop) = (job.args, job.stop);
-    let workload = match args.workload {
-        Benchmark::Oltp(workload) => workload,
-        Benchmark::Insert => return insert::act(job, engine),
-    };
+    match job.args.workload {
+        Benchmark::Oltp(workload) => act_as_sysbench(job, workload, engine),
+        Benchmark::Insert => insert::act(job, engine),
+        Benchmark::Orders => orders::act(job, engine),
+    }
+}
+
+/// Performs the action of one of sysbench's workloads.
+fn act_as_sysbench(job: &Job<'_>, workload: Workload, engine: &Millpond) -> Result<Answer, Failure> {
+    let args = job.args;
     if args.action == Some(Action::Cleanup) {
         if workload.uses_tables() {
-            let dropped = prepare::drop_tables(engine, args.table_set(workload)?)?;
+            let dropped = prepare::drop_tables(engine, args.table_set()?)?;
             talk(&format!("dropped {}", listed(&dropped, TableNo::to_string)));
         } else {
             let dropped = prepare::drop_bulk(engine, args.load.threads)?;
@@ -143,16 +149,28 @@ fn act(job: &Job<'_>, engine: &Millpond) -> Result<Answer, Failure> {
     }
     if args.prepares() {
         if workload.uses_tables() {
-            let tables = missing(args, workload, engine)?;
-            match load(args, workload, engine, &tables, stop) {
-                Err(Error::Interrupted) => return Ok(interrupted_load()),
-                loaded => loaded?,
+            let set = args.table_set()?;
+            let plan = LoadPlan {
+                set,
+                rand_type: args.load.rand_type,
+                seed: args.load.rand_seed,
+                threads: args.load.threads as usize,
+                layout: args.layout(),
+            };
+            let missing = prepare::missing(engine, set)?;
+            let load = |progress: &Advance<'_>| prepare::load(engine, &plan, &missing, job.stop, progress);
+            if load_missing(args, &missing, TableNo::to_string, load)? == Answer::Interrupted {
+                return Ok(Answer::Interrupted);
             }
         } else {
             make_bulk(args, engine)?;
         }
     }
-    if args.runs() { measure::measure(job, workload, engine) } else { Ok(Answer::Yes) }
+    if !args.runs() {
+        return Ok(Answer::Yes);
+    }
+    let load = Load::new(engine, workload, args.table_set()?, args.load.rand_type, &args.mix(workload)?)?;
+    measure::measure(job, engine, || Client::all(&load, engine, args.load.threads as usize), || Ok(None))
 }
 
 /// The snapshot of `--snapshot-held`.
@@ -172,42 +190,34 @@ fn interrupted_load() -> Answer {
     Answer::Interrupted
 }
 
-/// The missing tables; refuses tables that cannot fit on the disk.
-fn missing(args: &BenchArgs, workload: Workload, engine: &Millpond) -> Result<Vec<TableNo>, Failure> {
-    let tables = prepare::missing(engine, args.table_set(workload)?)?;
-    if tables.is_empty() && args.action == Some(Action::Prepare) {
-        talk("all tables are loaded already");
-    }
-    room::check_more(args, u32::try_from(tables.len()).unwrap_or(u32::MAX))?;
-    Ok(tables)
-}
+/// Notes that so many rows more are loaded.
+type Advance<'a> = dyn Fn(u64) + Sync + 'a;
 
-/// Loads `tables`, which are missing.
-fn load(
+/// Loads `missing` tables with `load`, after a check that they can fit on the disk. [`Answer::Interrupted`]: they are
+/// half loaded.
+fn load_missing(
     args: &BenchArgs,
-    workload: Workload,
-    engine: &Millpond,
-    tables: &[TableNo],
-    stop: &AtomicBool,
-) -> Result<(), Error> {
-    if tables.is_empty() {
-        return Ok(());
+    missing: &[TableNo],
+    name: impl Fn(&TableNo) -> String,
+    load: impl FnOnce(&Advance<'_>) -> Result<(), Error>,
+) -> Result<Answer, Failure> {
+    room::check_more(args, u32::try_from(missing.len()).unwrap_or(u32::MAX))?;
+    if missing.is_empty() {
+        if args.action == Some(Action::Prepare) {
+            talk("all tables are loaded already");
+        }
+        return Ok(Answer::Yes);
     }
-    let set = args.table_set(workload)?;
-    let rows = tables.len() as u64 * set.table_size();
-    let plan = LoadPlan {
-        set,
-        rand_type: args.load.rand_type,
-        seed: args.load.rand_seed,
-        threads: args.load.threads as usize,
-        layout: args.layout(),
-    };
+    let rows = missing.len() as u64 * args.load.table_size;
     let progress = Progress::start("loading", "rows", rows);
-    let loaded = prepare::load(engine, &plan, tables, stop, &|rows| progress.advance(rows));
+    let loaded = load(&|rows| progress.advance(rows));
     let took = progress.finish();
-    loaded?;
-    talk(&format!("loaded {} with {rows} rows in {:.1} s", listed(tables, TableNo::to_string), took.as_secs_f64()));
-    Ok(())
+    match loaded {
+        Err(Error::Interrupted) => return Ok(interrupted_load()),
+        loaded => loaded?,
+    }
+    talk(&format!("loaded {} with {rows} rows in {:.1} s", listed(missing, name), took.as_secs_f64()));
+    Ok(Answer::Yes)
 }
 
 /// Creates the missing tables of `bulk_insert`, empty.

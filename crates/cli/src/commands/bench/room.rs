@@ -5,6 +5,7 @@ use std::path::Path;
 use millpond::ByteSize;
 use rustix::fs::statvfs;
 use rustix::process::geteuid;
+use workload::generators::orders::Order;
 
 use super::BenchArgs;
 use crate::database_files;
@@ -55,6 +56,7 @@ fn bytes_at_least(args: &BenchArgs, tables: u32) -> u64 {
     let row = match args.workload {
         Benchmark::Oltp(_) => workload::generators::row::LEN_MIN,
         Benchmark::Insert => args.sizes().row_len_min(),
+        Benchmark::Orders => (Order::LEN - Order::KEY_LEN) as u64,
     };
     args.load.table_size.saturating_mul(u64::from(tables)).saturating_mul(row)
 }

@@ -6,6 +6,7 @@
 //! | the same, with `id` as a column | a hidden number, 8 bytes big-endian | k, c, pad; id, 8 bytes big-endian |
 //! | `sbtestN.bulk` | id, 8 bytes big-endian | k, 4 bytes big-endian |
 //! | table `purchasesN` | id, 8 bytes big-endian | the other columns; see `purchases.rs` |
+//! | table `ordersN` | a function of the order's number, 16 bytes | all columns; see `orders.rs` |
 //! | `sbtest.meta` | a table's name | number of rows loaded, 8 bytes big-endian; written last |
 //! | `sbtest.meta` | a purchase table's name | number of rows loaded, 8 bytes, and length of `data`, 4 bytes, big-endian |
 //! | `sbtest.meta` | a table's name and ` deletes` | empty; present once a run may have deleted rows |
@@ -15,11 +16,13 @@
 //! A table has an index `k` on k, unless it was created without one. If `id` is a column, the table has an index `xid`
 //! on it. Bulk tables and the notes are trees.
 
+mod orders;
 mod purchases;
 mod rows;
 mod session;
+mod verified;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -98,18 +101,10 @@ impl Millpond {
         let Some(meta) = self.meta()? else { return Ok(false) };
         let made_here = meta.get(MADE_BY_KEY).map_err(Error::engine)?.is_some_and(|by| by == MADE_BY);
         let trees = self.db.trees().map_err(Error::engine)?.iter().all(|name| is_load_tree(name));
-        let is_load_table = |name: &String| table_number(name).is_some() || purchases::is_purchases(name);
+        let is_load_table =
+            |name: &String| table_number(name).is_some() || purchases::is_purchases(name) || orders::is_orders(name);
         let tables = self.db.tables().map_err(Error::engine)?.iter().all(is_load_table);
         Ok(made_here && trees && tables)
-    }
-
-    /// The numbers of all tables in the database.
-    ///
-    /// # Errors
-    /// [`Error::Engine`]: the engine could not answer.
-    pub fn tables(&self) -> Result<BTreeSet<u32>, Error> {
-        let names = self.db.tables().map_err(Error::engine)?;
-        Ok(names.iter().filter_map(|name| table_number(name)).collect())
     }
 
     /// The I/O engine that keeps several page reads or writes in flight: `io_uring` or `threads`.
@@ -155,10 +150,36 @@ impl Millpond {
     }
 
     fn open_table(&self, table: TableNo) -> Result<Table, Error> {
-        self.db.open_table(&table.to_string()).map_err(|error| match error {
-            MillpondError::TreeNotFound(..) => Error::NotLoaded(table),
+        self.open_named(table.to_string())
+    }
+
+    fn open_named(&self, name: String) -> Result<Table, Error> {
+        self.db.open_table(&name).map_err(|error| match error {
+            MillpondError::TreeNotFound(..) => Error::NotLoaded(name),
             other => Error::engine(other),
         })
+    }
+
+    /// The state of a table whose note is the number of rows loaded.
+    fn state_of(&self, name: &str) -> Result<TableState, Error> {
+        let note = match self.meta()? {
+            Some(meta) => meta.get(name.as_bytes()).map_err(Error::engine)?,
+            None => None,
+        };
+        if let Some(rows) = note.and_then(|note| note.try_into().ok()) {
+            return Ok(TableState::Loaded(u64::from_be_bytes(rows)));
+        }
+        let is_there = self.db.tables().map_err(Error::engine)?.iter().any(|table| table == name);
+        Ok(if is_there { TableState::HalfLoaded } else { TableState::Missing })
+    }
+
+    /// Drops a table and the note that it is loaded; `false` if there was no table.
+    fn drop_named(&self, name: &str) -> Result<bool, Error> {
+        // The note first: a crash in between leaves a table that counts as half loaded.
+        if let Some(meta) = self.meta()? {
+            meta.delete(name.as_bytes()).map_err(Error::engine)?;
+        }
+        was_there(self.db.drop_table(name))
     }
 }
 
@@ -175,15 +196,7 @@ impl Engine for Millpond {
     type Session<'e> = MillpondSession;
 
     fn table(&self, table: TableNo) -> Result<TableState, Error> {
-        let note = match self.meta()? {
-            Some(meta) => meta.get(table.to_string().as_bytes()).map_err(Error::engine)?,
-            None => None,
-        };
-        if let Some(rows) = note.and_then(|note| note.try_into().ok()) {
-            return Ok(TableState::Loaded(u64::from_be_bytes(rows)));
-        }
-        let is_there = self.tables()?.contains(&table.get());
-        Ok(if is_there { TableState::HalfLoaded } else { TableState::Missing })
+        self.state_of(&table.to_string())
     }
 
     fn create_table(&self, table: TableNo, layout: Layout) -> Result<(), Error> {
@@ -208,11 +221,7 @@ impl Engine for Millpond {
     }
 
     fn drop_table(&self, table: TableNo) -> Result<bool, Error> {
-        // The note first: a crash in between leaves a table that counts as half loaded.
-        if let Some(meta) = self.meta()? {
-            meta.delete(table.to_string().as_bytes()).map_err(Error::engine)?;
-        }
-        let was_there = was_there(self.db.drop_table(&table.to_string()))?;
+        let was_there = self.drop_named(&table.to_string())?;
         self.next_keys.lock().remove(&table);
         // Removed last: as long as the table exists, rows of it may be missing.
         if let Some(meta) = self.meta()? {

@@ -11,19 +11,17 @@
 //!
 //! Numbers are big-endian, so that bytes sort like numbers. The key is the transaction's id.
 
-use std::hash::{BuildHasher, RandomState};
 use std::hint::black_box;
 
-use ::millpond::{Db, Durability, Error as MillpondError, Field, Table, TableDefinition, WriteBatch};
+use ::millpond::{Db, Error as MillpondError, Field, Table, TableDefinition, WriteBatch};
 
-use super::{Millpond, first_number, was_there};
+use super::session::LOAD_DURABILITY;
+use super::verified::{Entries, verified};
+use super::{Millpond, first_number};
 use crate::Error;
-use crate::engine::purchases::{PurchaseEngine, PurchaseIndex, PurchaseLoad, PurchaseSession, PurchaseState, Verified};
-use crate::engine::{IdRange, Outcome, TableNo};
+use crate::engine::purchases::{PurchaseEngine, PurchaseIndex, PurchaseLoad, PurchaseSession, PurchaseState};
+use crate::engine::{IdRange, Outcome, TableNo, Verified};
 use crate::generators::insert_benchmark::{Purchase, purchases_name};
-
-/// Batches of a load become durable within 100 ms. The load ends with a checkpoint.
-const LOAD_DURABILITY: Durability = Durability::Background(100);
 
 /// Bytes of the indexed columns in a row's value.
 const DATE: std::ops::Range<usize> = 0..8;
@@ -95,12 +93,7 @@ impl PurchaseEngine for Millpond {
     }
 
     fn drop_purchases(&self, table: TableNo) -> Result<bool, Error> {
-        let name = purchases_name(table);
-        // The note first: a crash in between leaves a table that counts as half loaded.
-        if let Some(meta) = self.meta()? {
-            meta.delete(name.as_bytes()).map_err(Error::engine)?;
-        }
-        was_there(self.db.drop_table(&name))
+        self.drop_named(&purchases_name(table))
     }
 
     fn purchases(&self, table: TableNo) -> Result<MillpondPurchases, Error> {
@@ -112,38 +105,12 @@ impl PurchaseEngine for Millpond {
 
     fn verify_purchases(&self, table: TableNo) -> Result<Verified, Error> {
         let rows = self.open_purchases(table)?;
-        // A sum of hashes does not depend on the order, so no row has to be kept in memory.
-        let hasher = RandomState::new();
-        let indexes = PurchaseIndex::ALL.map(|index| (index, rows.index(index.name()).ok()));
-        let mut verified = Verified::default();
-        let mut by_row = [0_u64; PurchaseIndex::ALL.len()];
-        let mut scan = rows.scan(..);
-        while let Some((key, row)) = scan.next_row().map_err(Error::engine)? {
-            verified.rows += 1;
-            for (sum, index) in by_row.iter_mut().zip(PurchaseIndex::ALL) {
-                let fields: Vec<u8> = columns(index).iter().flat_map(|column| &row[column.clone()]).copied().collect();
-                *sum = sum.wrapping_add(hasher.hash_one((fields.as_slice(), key)));
-            }
-        }
-        for (by_row, (index, entries_of)) in by_row.into_iter().zip(indexes) {
-            let Some(entries_of) = entries_of else { continue };
-            let (mut entries, mut by_entry) = (0_u64, 0_u64);
-            let mut scan = entries_of.scan(..);
-            while let Some((fields, key)) = scan.next_entry().map_err(Error::engine)? {
-                entries += 1;
-                by_entry = by_entry.wrapping_add(hasher.hash_one((fields, key)));
-            }
-            verified.entries += entries;
-            let how = if entries != verified.rows {
-                format!("{entries} entries, {} rows", verified.rows)
-            } else if by_entry != by_row {
-                format!("{entries} entries, not all of them of these rows")
-            } else {
-                continue;
-            };
-            return Err(Error::IndexDisagrees { table: purchases_name(table), index: index.name(), how });
-        }
-        Ok(verified)
+        let entries = |index: PurchaseIndex| Entries {
+            name: index.name(),
+            columns: columns(index),
+            of: rows.index(index.name()).ok(),
+        };
+        verified(&purchases_name(table), &rows, &PurchaseIndex::ALL.map(entries))
     }
 }
 

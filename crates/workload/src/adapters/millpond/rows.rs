@@ -152,15 +152,10 @@ impl Rows {
             None => row.id,
             Some(hidden) => hidden.next_key.fetch_add(1, Ordering::Relaxed), // Relaxed: as in `new`
         };
-        let inserted = match txn {
+        inserted(match txn {
             None => self.table.insert(key.to_be_bytes(), &value),
             Some(txn) => txn.insert(&self.table, key.to_be_bytes(), &value),
-        };
-        match inserted {
-            Ok(()) => Ok(Outcome::Done),
-            Err(MillpondError::KeyExists(..)) => Ok(Outcome::Exists),
-            Err(other) => conflict(other),
-        }
+        })
     }
 
     /// The value of a row.
@@ -198,11 +193,7 @@ impl Rows {
                 }
             }
         }
-        match was_there {
-            Ok(true) => Ok(Outcome::Done),
-            Ok(false) => Ok(Outcome::NoRow),
-            Err(error) => conflict(error),
-        }
+        found(was_there)
     }
 
     /// Bytes that a row's value has.
@@ -215,16 +206,34 @@ impl Rows {
         match value.first_chunk() {
             Some(row) if value.len() == self.value_len() => Ok(row),
             _ => {
-                let (table, length, wanted) = (self.number, value.len(), self.value_len());
-                Err(Error::RowMalformed { table, id, length, wanted })
+                let (length, wanted) = (value.len(), self.value_len());
+                Err(Error::RowMalformed { table: self.number.to_string(), id, length, wanted })
             }
         }
     }
 }
 
+/// The outcome of a statement that looked for a row and may have found it.
+pub(super) fn found(was_there: Result<bool, MillpondError>) -> Result<Outcome, Error> {
+    match was_there {
+        Ok(true) => Ok(Outcome::Done),
+        Ok(false) => Ok(Outcome::NoRow),
+        Err(error) => conflict(error),
+    }
+}
+
+/// The outcome of an insert.
+pub(super) fn inserted(inserted: Result<(), MillpondError>) -> Result<Outcome, Error> {
+    match inserted {
+        Ok(()) => Ok(Outcome::Done),
+        Err(MillpondError::KeyExists(..)) => Ok(Outcome::Exists),
+        Err(other) => conflict(other),
+    }
+}
+
 /// The outcome of a statement that failed because another transaction was in the way. sysbench begins a transaction
 /// again after the same errors: a deadlock, a lock that came too late, a row that has changed.
-fn conflict(error: MillpondError) -> Result<Outcome, Error> {
+pub(super) fn conflict(error: MillpondError) -> Result<Outcome, Error> {
     match error {
         MillpondError::Conflict(_) | MillpondError::Deadlock(_) | MillpondError::LockTimeout(_) => {
             Ok(Outcome::Conflict)

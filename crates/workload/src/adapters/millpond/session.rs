@@ -10,7 +10,7 @@ use crate::engine::{IdRange, KRange, Outcome, RangeSelect, Session, TableNo};
 use crate::generators::row::{C_LEN, Row};
 
 /// Batches of a load become durable within 100 ms. The load ends with a checkpoint.
-const LOAD_DURABILITY: Durability = Durability::Background(100);
+pub(super) const LOAD_DURABILITY: Durability = Durability::Background(100);
 
 /// One thread's handles and buffers.
 pub struct MillpondSession {
@@ -26,7 +26,7 @@ pub struct MillpondSession {
 
 /// sysbench's transactions run on InnoDB with its repeatable read, which changes the latest rows. They compute no value
 /// from what they have read.
-fn options() -> TxnOptions {
+pub(super) fn options() -> TxnOptions {
     TxnOptions::new().on_conflict(OnConflict::Latest)
 }
 

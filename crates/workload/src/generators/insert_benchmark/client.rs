@@ -198,7 +198,7 @@ impl<S: PurchaseSession + Send> Client for Reader<'_, S> {
                     let is_there = self.session.select_purchase(id)? == Outcome::Done;
                     // The writer may have deleted the row meanwhile: then its id is below `first`.
                     if !is_there && id >= self.span.first.load(Ordering::Acquire) {
-                        return Err(Error::PurchaseMissing { table: super::purchases_name(self.table), id });
+                        return Err(Error::RowMissing { table: super::purchases_name(self.table), id });
                     }
                 }
             }

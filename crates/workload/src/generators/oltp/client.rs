@@ -27,11 +27,33 @@ pub enum Ran {
     GivenUp,
 }
 
-/// Whether a statement is done.
+/// Whether a statement is done, or a whole transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Step {
+#[must_use]
+pub(crate) enum Step {
     Done,
     Conflict,
+}
+
+/// Tries a transaction, from begin to commit, again and again until it is done, or given up after a conflict. `attempt`
+/// counts its statements; those of the last attempt count.
+pub(crate) fn until_done(
+    tally: &mut Tally,
+    gives_up: impl Fn() -> bool,
+    mut attempt: impl FnMut(&mut Queries) -> Result<Step, Error>,
+) -> Result<Ran, Error> {
+    loop {
+        // As in sysbench, begin and commit are queries, too.
+        let mut queries = Queries { other: 2, ..Queries::default() };
+        if attempt(&mut queries)? == Step::Done {
+            tally.queries += queries;
+            return Ok(Ran::ToItsEnd);
+        }
+        tally.conflicts += 1;
+        if gives_up() {
+            return Ok(Ran::GivenUp);
+        }
+    }
 }
 
 /// One thread of a load, with its session.
@@ -44,6 +66,17 @@ pub struct Client<'l, S> {
 }
 
 impl<'l, S: Session> Client<'l, S> {
+    /// Makes all of `threads` threads.
+    ///
+    /// # Errors
+    /// As [`Client::new`].
+    pub fn all<'e, E>(load: &'l Load, engine: &'e E, threads: usize) -> Result<Vec<Client<'l, S>>, Error>
+    where
+        E: Engine<Session<'e> = S>,
+    {
+        (0..threads).map(|number| Client::new(load, engine, number, threads)).collect()
+    }
+
     /// Makes thread `number`, from 0, of `threads`.
     ///
     /// # Errors
@@ -131,24 +164,17 @@ impl<'l, S: Session> Client<'l, S> {
 
     /// Runs all statements as one transaction, with begin and commit; after a conflict all of them again.
     fn run_together(&mut self, tally: &mut Tally, gives_up: impl Fn() -> bool) -> Result<Ran, Error> {
-        loop {
-            // As in sysbench, begin and commit are queries, too.
-            let mut queries = Queries { other: 2, ..Queries::default() };
+        until_done(tally, gives_up, |queries| {
             self.session.begin()?;
-            let step = self.step_by_step(&mut queries);
+            let step = self.step_by_step(queries);
             if let Ok(Step::Done) = step
                 && self.session.commit()? == Outcome::Done
             {
-                tally.queries += queries;
-                return Ok(Ran::ToItsEnd);
+                return Ok(Step::Done);
             }
             self.session.rollback()?;
-            step?;
-            tally.conflicts += 1;
-            if gives_up() {
-                return Ok(Ran::GivenUp);
-            }
-        }
+            step.and(Ok(Step::Conflict))
+        })
     }
 
     /// Runs the statements up to the first conflict.
@@ -212,7 +238,7 @@ struct Guard<'l>(&'l Load);
 impl Guard<'_> {
     /// Checks a row that was not found.
     fn no_row(&self, table: TableNo, id: u64) -> Result<(), Error> {
-        if self.0.rows_may_miss() { Ok(()) } else { Err(Error::RowMissing { table, id }) }
+        if self.0.rows_may_miss() { Ok(()) } else { Err(Error::RowMissing { table: table.to_string(), id }) }
     }
 
     /// Checks the number of rows that a range had.
@@ -232,7 +258,7 @@ impl Guard<'_> {
                 self.no_row(table, id)?;
                 queries.other += 1;
             }
-            Outcome::Exists => return Err(Error::RowExists { table, id }),
+            Outcome::Exists => return Err(Error::RowExists { table: table.to_string(), id }),
             Outcome::Conflict => return Ok(Step::Conflict),
         }
         Ok(Step::Done)

@@ -1,5 +1,7 @@
 //! A workload over loaded tables, and the transactions that a thread draws from it.
 
+use std::fmt;
+
 use rand::RngExt;
 
 use super::new_ids::NewIds;
@@ -46,6 +48,21 @@ impl TableSet {
             )));
         }
         Ok(())
+    }
+
+    /// Whether a table with this name and state is still to be loaded.
+    ///
+    /// # Errors
+    /// [`Error::TableSize`]: it was loaded with another size. [`Error::HalfLoaded`]: its load did not finish.
+    pub(crate) fn misses(self, state: TableState, name: impl fmt::Display) -> Result<bool, Error> {
+        match state {
+            TableState::Missing => Ok(true),
+            TableState::HalfLoaded => Err(Error::HalfLoaded(name.to_string())),
+            TableState::Loaded(found) if found != self.table_size => {
+                Err(Error::TableSize { table: name.to_string(), found, wanted: self.table_size })
+            }
+            TableState::Loaded(_) => Ok(false),
+        }
     }
 
     /// The number of tables.
@@ -111,13 +128,8 @@ impl Load {
         }
         let deletes = load.rows_may_miss;
         for table in set.numbers() {
-            match engine.table(table)? {
-                TableState::Missing => return Err(Error::NotLoaded(table)),
-                TableState::HalfLoaded => return Err(Error::HalfLoaded(table)),
-                TableState::Loaded(rows) if rows != set.table_size => {
-                    return Err(Error::TableSize { table, found: rows, wanted: set.table_size });
-                }
-                TableState::Loaded(_) => {}
+            if set.misses(engine.table(table)?, table)? {
+                return Err(Error::NotLoaded(table.to_string()));
             }
             if workload.reads_index() && engine.index(table)? == Index::Absent {
                 return Err(Error::NoIndex(table));

@@ -27,6 +27,7 @@ mod workload;
 
 pub use bulk::bulk_name;
 pub use client::{Client, Ran, Tally};
+pub(crate) use client::{Step, until_done};
 pub use load::{Load, TableSet};
 pub use mix::Mix;
 pub use statement::{Statement, Transaction};

@@ -98,6 +98,8 @@ fn page_of(finished: &Finished, dir: &str) -> String {
         figures: RunFigures::of(finished, &DEVICE, labels),
         commits_per_pair: Some(3.5),
         commits_per_log_sync: Some(7.5),
+        rows_verified: None,
+        entries_verified: None,
         latency_histogram: None,
     };
     page::of_run(&facts, finished)
