@@ -184,9 +184,9 @@ pub(crate) struct LoadArgs {
     #[arg(require_equals = true, action = ArgAction::Set, value_parser = values::switch, verbatim_doc_comment)]
     pub(crate) auto_inc: bool,
 
-    /// Choice of rows: uniform, special, pareto, zipfian or gaussian [default: special; orders: zipfian]
+    /// uniform, special, pareto, zipfian or gaussian [default: special; orders: zipfian]
     ///
-    /// In orders it chooses ranks, from the newest order down.
+    /// The choice of rows; in orders of ranks, from the newest order down.
     #[arg(long, value_name = "TYPE", default_value_t = RandType::default(), value_parser = values::rand_type())]
     #[arg(default_value_if("workload", Benchmark::ORDERS, RandType::Zipfian.name()))]
     #[arg(hide_possible_values = true, hide_default_value = true)]
