@@ -501,7 +501,7 @@ Threads fairness:
     fn device_and_commits_have_a_line_each() {
         assert_eq!(device_line(&DEVICE), "device: 9782 write+sync pairs/s (one thread)\n");
         assert_eq!(
-            finished().commits_per_log_sync().map(commits_per_sync_line).as_deref(),
+            finished().writes_per_log_sync().map(commits_per_sync_line).as_deref(),
             Some("commits per log sync: 2.0\n")
         );
         let cached = SyncPairs { access: Access::Cached, ..DEVICE };

@@ -36,8 +36,8 @@ pub struct Maximum {
     pub per_s: f64,
     /// Statements that changed a row, per transaction on average.
     pub writes_per_transaction: f64,
-    /// Commits for each sync of the log; `None`: there was no sync.
-    pub commits_per_log_sync: Option<f64>,
+    /// Statements that changed a row, for each sync of the log; `None`: there was no sync.
+    pub writes_per_log_sync: Option<f64>,
     /// Seconds that the phase lasted.
     pub phase_s: usize,
     /// Whether the engine had settled; if not, it may not sustain the rate.
@@ -91,7 +91,7 @@ pub(super) fn measure_for<C: Client>(
         Some(per_s) if per_s > 0.0 => Ok(Maximum {
             per_s,
             writes_per_transaction: finished.writes_per_transaction(),
-            commits_per_log_sync: finished.commits_per_log_sync(),
+            writes_per_log_sync: finished.writes_per_log_sync(),
             phase_s: rates.len(),
             has_settled: watch.has_settled,
         }),

@@ -187,13 +187,13 @@ impl Finished {
         if self.elapsed_s > 0.0 { count as f64 / self.elapsed_s } else { 0.0 }
     }
 
-    /// Statements that changed a row, per transaction on average; each is a commit.
+    /// Statements that changed a row, per transaction on average.
     pub fn writes_per_transaction(&self) -> f64 {
         self.record.queries.write as f64 / self.transactions().max(1) as f64
     }
 
-    /// Commits per sync of the log; each statement that changed a row is a commit. `None`: there was no sync.
-    pub fn commits_per_log_sync(&self) -> Option<f64> {
+    /// Statements that changed a row, per sync of the log. `None`: there was no sync.
+    pub fn writes_per_log_sync(&self) -> Option<f64> {
         let syncs = self.counters.log_syncs;
         (syncs > 0).then(|| self.record.queries.write as f64 / syncs as f64)
     }

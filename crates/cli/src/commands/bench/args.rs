@@ -487,6 +487,15 @@ impl BenchArgs {
         matches!(self.workload, Benchmark::Oltp(workload) if workload.is_transactional() && self.mix.skip_trx)
     }
 
+    /// Whether the statements of a transaction run together, between begin and commit.
+    pub(crate) fn runs_transactions(&self) -> bool {
+        match self.workload {
+            Benchmark::Oltp(workload) => workload.is_transactional() && !self.mix.skip_trx,
+            Benchmark::Insert => false,
+            Benchmark::Orders => true,
+        }
+    }
+
     /// Whether the action is only to print help.
     pub(crate) fn asks_for_help(&self) -> bool {
         self.action == Some(Action::Help)

@@ -190,7 +190,7 @@ impl Talk<'_> {
             maximum.phase_s,
             if maximum.has_settled { "" } else { ", not yet steady" },
         );
-        let per_sync = maximum.commits_per_log_sync;
+        let per_sync = self.commits_per_sync(maximum.writes_per_log_sync, maximum.writes_per_transaction);
         if let Some(per_sync) = per_sync.filter(|_| self.compares_commits(maximum.writes_per_transaction)) {
             text.push_str("at the maximum, ");
             text.push_str(&report_text::commits_per_sync_line(per_sync));
@@ -223,10 +223,10 @@ impl Talk<'_> {
     fn facts(&self, engine: &Millpond, before: &Before, finished: &Finished, verified: Option<Verified>) -> Facts {
         let figures = RunFigures::of(finished, &self.device, self.labels());
         let writes = finished.writes_per_transaction();
-        let commits_per_s = figures.usual_per_s() * writes;
+        let commits_per_s = figures.usual_per_s() * self.commits(writes);
         let compares = self.compares_commits(writes);
         let per_pair = compares.then(|| commits_per_s / self.device.per_s);
-        let per_sync = finished.commits_per_log_sync().filter(|_| compares);
+        let per_sync = self.commits_per_sync(finished.writes_per_log_sync(), writes).filter(|_| compares);
         let on = Circumstances::of(self.job, engine, before.began, &self.device);
         Facts {
             on,
@@ -264,6 +264,16 @@ impl Talk<'_> {
         }
         text.push_str(&report_text::verdict_lines(&facts.figures));
         text
+    }
+
+    /// Commits of a transaction: one if its statements run together, otherwise one for each that writes.
+    fn commits(&self, writes_per_transaction: f64) -> f64 {
+        if self.job.args.runs_transactions() { writes_per_transaction.min(1.0) } else { writes_per_transaction }
+    }
+
+    /// Commits for each sync of the log, from the statements that wrote for each sync.
+    fn commits_per_sync(&self, writes_per_sync: Option<f64>, writes_per_transaction: f64) -> Option<f64> {
+        writes_per_sync.map(|per_sync| per_sync * self.commits(writes_per_transaction) / writes_per_transaction)
     }
 
     /// Whether commits are comparable with sync pairs: there are some, all durable, none as large as a `bulk_insert`
