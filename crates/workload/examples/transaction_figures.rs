@@ -33,6 +33,9 @@ const HOT_TIME: Duration = Duration::from_secs(5);
 const CIRCLE: usize = 64;
 const CIRCLES: usize = 200;
 
+/// Looks at the first row of the queue.
+const LOOKS: u32 = 21;
+
 /// Rows that the queue has.
 const QUEUED: u64 = 1_000;
 
@@ -272,7 +275,7 @@ fn forgotten(db: &Db, time: Duration) -> Outcome<()> {
         }
         let queue = db.create_tree("queue")?;
         (0..QUEUED).try_for_each(|row| queue.put(row.to_be_bytes(), [1; 100]))?;
-        let (began, purged_before) = (Instant::now(), db.stats().purged_rows);
+        let began = Instant::now();
         let (mut head, mut most_undo, mut halves) = (0, 0, [0_u64; 2]);
         while began.elapsed() < time {
             for _ in 0..1_000 {
@@ -286,14 +289,20 @@ fn forgotten(db: &Db, time: Duration) -> Outcome<()> {
             halves[usize::from(began.elapsed() > time / 2)] += 1_000;
             most_undo = most_undo.max(db.stats().undo_pages);
         }
-        let purged = db.stats().purged_rows - purged_before;
         let beside = if is_forgotten { "beside a forgotten writer" } else { "alone" };
+        let mut looks = Vec::new();
+        for _ in 0..LOOKS {
+            let began = Instant::now();
+            queue.first()?.ok_or("the queue is empty")?;
+            looks.push(began.elapsed().as_nanos() as f64 / 1000.0);
+        }
         println!(
-            "| queue, {beside}: {} s | {:.0}/s, second half {:.2} of the first; {purged} of {head} rows purged; \
+            "| queue, {beside}: {} s | {:.0}/s, second half {:.2} of the first; first of {head} rows after {:.1} us; \
              {most_undo} undo pages at most |",
             time.as_secs(),
             head as f64 / time.as_secs_f64(),
-            halves[1] as f64 / halves[0].max(1) as f64
+            halves[1] as f64 / halves[0].max(1) as f64,
+            median(looks)
         );
         writer.rollback()?;
         drop(queue);

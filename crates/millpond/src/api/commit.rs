@@ -46,10 +46,22 @@ impl Transaction {
     /// [`Error::TransactionOver`]; [`Error::Closed`]: it is rolled back by the next open. [`Error::DeviceFailed`],
     /// [`Error::ReadOnly`]: the transaction may or may not survive: reopen, then look. After other errors it is rolled
     /// back.
-    pub fn commit(self) -> Result<CommitTs, Error> {
+    pub fn commit(mut self) -> Result<CommitTs, Error> {
+        if self.changes.txn().is_none() {
+            return self.commit_of_nothing();
+        }
         let engine = Arc::clone(&self.engine);
         let _operation = engine.waits.operation(OperationKind::Write);
         self.into_commit()?.order()?.finish()
+    }
+
+    /// Commits a transaction that has changed and locked nothing: no other thread knows of it.
+    fn commit_of_nothing(&mut self) -> Result<CommitTs, Error> {
+        self.check_open()?;
+        self.open.end(COMMITTED);
+        self.changes.end();
+        let seen = self.snapshot.take().map(|snapshot| snapshot.at());
+        Ok(seen.unwrap_or_else(|| self.engine.txns.commits.last_visible()).into())
     }
 
     /// Begins a commit in three steps, for a caller that commits many transactions in an order of its own, as a server
