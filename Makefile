@@ -70,11 +70,11 @@ mutants: setup ## Try 200 mistakes (MUTANTS) that cargo-mutants makes in store, 
 
 CALM_SECONDS ?= 60
 
-figures: setup ## Figures of reads, durable updates, bulk loads, indexes, inserts, snapshots, the store, and a limited machine (docs/benchmarks.md); 10 GiB, some 45 minutes
+figures: setup ## Figures of reads, durable updates, bulk loads, indexes, inserts, snapshots, transactions, the store, and a limited machine (docs/benchmarks.md); 10 GiB, some 50 minutes
 	$(CARGO) build --release --quiet --package millpond-cli
 	$(CARGO) build --release --quiet --package millpond-workload --example read_figures --example scan_figures \
 		--example update_figures --example bulk_figures --example index_figures --example insert_figures --example store_figures \
-		--example snapshot_figures --example held_figures
+		--example snapshot_figures --example held_figures --example transaction_figures
 	target/release/examples/read_figures $(FIGURES_DIR) && rm -r $(FIGURES_DIR)
 	target/release/examples/scan_figures $(FIGURES_DIR) && rm -r $(FIGURES_DIR)
 	target/release/examples/update_figures $(FIGURES_DIR) 10 $(CALM_SECONDS) && rm -r $(FIGURES_DIR)
@@ -83,6 +83,7 @@ figures: setup ## Figures of reads, durable updates, bulk loads, indexes, insert
 	target/release/examples/insert_figures $(FIGURES_DIR)
 	target/release/examples/snapshot_figures $(FIGURES_DIR) && rm -r $(FIGURES_DIR)
 	target/release/examples/held_figures $(FIGURES_DIR) 20 60
+	target/release/examples/transaction_figures $(FIGURES_DIR) && rm -r $(FIGURES_DIR)
 	target/release/examples/store_figures $(FIGURES_DIR) $(FIGURES_GIB)
 	sh scripts/limited_figures.sh $(FIGURES_DIR)
 

@@ -6,7 +6,8 @@ use std::sync::{Mutex, PoisonError};
 
 use millpond::inspect::{CheckOptions, check};
 use millpond::{
-    ByteSize, Db, Durability, Error, Field, IoEngine, Modify, Options, Table, TableDefinition, Tree, WriteBatch,
+    ByteSize, CommitTs, Db, Durability, Error, Field, IoEngine, Modify, Options, Table, TableDefinition, Tree,
+    TxnOptions, WriteBatch,
 };
 
 /// One test forks at a time: a child has the other tests' databases open, too.
@@ -201,6 +202,61 @@ fn forked_child_is_refused_each_call_and_changes_nothing() {
     cached.cached = true;
     let report = check(dir.path(), cached).expect("checked");
     assert_eq!(report.problems, [""; 0]);
+}
+
+/// A child can neither go on with a transaction nor commit it, whatever step that is at, and its drops do nothing.
+#[test]
+fn forked_child_goes_on_with_no_transaction_of_the_opener() {
+    let _turn = turn();
+    let dir = tempfile::tempdir().expect("a directory");
+    let opener = Child::fork(|out| {
+        let db = open(dir.path());
+        let tree = db.create_tree("t").expect("created");
+        let begin = |key: &str| {
+            let mut txn = db.begin(TxnOptions::new().durability(Durability::None)).expect("begun");
+            txn.put(&tree, key, "v").expect("written");
+            txn
+        };
+        let ready = |key: &str| begin(key).begin_commit().expect("ready");
+        let ordered = |key: &str| ready(key).order().expect("ordered");
+        let mut handles = Some((begin("a"), begin("b"), ready("c"), ready("d"), ordered("e"), ordered("f")));
+        let child = Child::fork(|out| {
+            let (mut txn, other, of_order, dropped, of_finish, forgotten) = handles.take().expect("copies");
+            let place = txn.savepoint();
+            let outcomes = [
+                txn.put(&tree, "x", "v").map(drop),
+                txn.get(&tree, "a").map(drop),
+                txn.rollback_to(place),
+                txn.rollback(),
+                other.commit().map(drop),
+                of_order.order().map(drop),
+                of_finish.finish().map(drop),
+                db.begin(TxnOptions::new()).map(drop),
+                db.notify_durable(CommitTs::from(1), |_| {}),
+            ];
+            for (number, outcome) in outcomes.into_iter().enumerate() {
+                if !matches!(outcome, Err(Error::OtherProcess(_))) {
+                    writeln!(out, "call {number}: {outcome:?}").expect("said");
+                }
+            }
+            drop((dropped, forgotten));
+            writeln!(out, "all refused").expect("said");
+        });
+        let said = child.end();
+        out.write_all(said.as_bytes()).expect("said");
+        let (txn, other, of_order, dropped, of_finish, _forgotten) = handles.take().expect("the child took copies");
+        txn.commit().expect("committed");
+        other.rollback().expect("undone");
+        of_order.order().expect("ordered").finish().expect("finished");
+        drop(dropped);
+        of_finish.finish().expect("finished");
+        db.checkpoint().expect("durable");
+    });
+    assert_eq!(opener.end(), "all refused\n");
+    let db = open(dir.path());
+    let keys = db.open_tree("t").expect("there").scan(..).map(|row| row.expect("read").0).collect::<Vec<_>>();
+    assert_eq!(keys, ["a", "c", "e", "f"].map(|key| key.as_bytes().to_vec()));
+    db.close().expect("closed");
 }
 
 /// A daemon that opened before its last fork: the child waits for no threads that it does not have.

@@ -16,14 +16,16 @@ use crate::options::FRAMES_MIN;
 use crate::options::durability::Durability;
 use crate::read::snapshot::LiveSnapshot;
 use crate::txn::header::{KeptReady, Ready};
-use crate::txn::slot::Own;
+use crate::txn::slot::{Own, Slot};
 use crate::undo::purge::end_and_purge;
 
 impl Db {
     /// Has `call` called once a commit and all before it are durable, or with an error once they cannot become durable.
     /// The engine flushes the log for it soon, and together for all such calls that have come meanwhile. If the commit
     /// is durable already, `call` runs at once, in this thread; else in a thread of the engine, or in the one that
-    /// closes the database. It must not wait for this database.
+    /// closes the database. Commits of other threads may wait for that thread, so `call` must wait for nothing: neither
+    /// for this database, nor for a lock that is held around calls of it. It must not drop the last handle of the
+    /// database, which closes it. A panic of `call` ends nothing.
     ///
     /// # Errors
     /// [`Error::InvalidOptions`]: no such commit, since the log is not that long. [`Error::Closed`];
@@ -69,8 +71,9 @@ impl Transaction {
     ///
     /// Gets room in the log for the next step, and the page that it changes. May wait on `log_space`, `page_read` and
     /// `free_frame`. At most so many transactions have them at a time that they take a sixteenth of the log's buffer
-    /// and of the pool's frames beyond the least number; of further ones the next step waits for what this one could
-    /// not give them.
+    /// and of the pool's frames beyond the least number; for further ones the next step waits instead.
+    ///
+    /// Between the steps a transaction counts as one at work: `idle_transaction_timeout` does not end it.
     ///
     /// ```
     /// # use millpond::{Db, Options, TxnOptions};
@@ -99,7 +102,7 @@ impl Transaction {
         let gate = engine.enter_statement()?;
         if let Some(header) = ready.header() {
             let spare = engine.core.pool.len().saturating_sub(to_usize(FRAMES_MIN)) / 16;
-            ready.kept = engine.txns.keep_ready(&engine.core, Ready::of(&engine.core, header)?, spare);
+            ready.kept = engine.txns.keep_ready(&engine.core, header, spare)?;
         }
         drop(gate);
         Ok(ready)
@@ -132,16 +135,19 @@ impl ReadyTransaction {
     }
 
     /// Gives the transaction its place in the order of commits: from then on others see it, and it cannot be rolled
-    /// back. It keeps its locks of rows that it only read. Any thread may call this.
+    /// back. Until it is finished, it keeps its locks but for those that are stamps: so rows that it has only changed
+    /// are free, unless another transaction waits for them already. Any thread may call this.
     ///
-    /// Constant time, without I/O. Waits for the latch of one page of headers at most, and for nothing else if
-    /// [`begin_commit`](Transaction::begin_commit) could get everything.
+    /// Constant time, without I/O. If [`begin_commit`](Transaction::begin_commit) could get everything, waits for the
+    /// latch of one undo page at most, and for a thread that closes the database. With the classic
+    /// `log_recent_closed` it may also nap.
     ///
     /// # Errors
     /// Those of [`commit`](Transaction::commit).
     pub fn order(mut self) -> Result<OrderedTransaction, Error> {
         let Some((txn, _)) = &self.inner else { return Err(Error::Bug("a transaction was ordered twice".into())) };
         let engine = Arc::clone(&txn.engine);
+        engine.home.check()?;
         let _operation = engine.waits.operation(OperationKind::Write);
         let _gate = engine.enter_statement()?;
         let ready = match (self.kept.take(), self.header()) {
@@ -158,34 +164,35 @@ impl ReadyTransaction {
         let (mut kept, mut end) = (None, None);
         if let Some(own) = own {
             let mut slot = engine.txns.resume(own);
-            engine.open_txns.remove(slot.txn());
             if let Some(ready) = ready {
-                end = Some(slot.order(&engine.core, ready)?);
+                let id = slot.txn();
+                let ordered = slot.order(&engine.core, ready);
+                end = Some(ordered.inspect_err(|_| engine.open_txns.remove(id))?);
             }
             kept = Some(slot.put_away());
         }
-        let is_durable = kept.is_none();
-        let seen = snapshot.as_ref().filter(|_| is_durable).map(|snapshot| snapshot.at());
+        let began = kept.is_some();
+        let seen = snapshot.as_ref().filter(|_| !began).map(|snapshot| snapshot.at());
         let at = end.or(seen).unwrap_or_else(|| engine.txns.commits.last_visible());
-        Ok(OrderedTransaction { engine: Arc::clone(&engine), own: kept, at, durability, is_durable, snapshot })
+        Ok(OrderedTransaction { engine: Arc::clone(&engine), own: kept, at, durability, began, snapshot })
     }
 }
 
 impl Drop for ReadyTransaction {
     fn drop(&mut self) {
         let Some((txn, own)) = self.inner.take() else { return };
-        // A fork of the opener's process has nothing to give back.
+        // A fork of the opener's process has nothing to give back, and locks nothing.
         if txn.engine.home.is_here() {
             let kept = self.kept.take();
             kept.into_iter().for_each(|kept| drop(txn.engine.txns.take_ready(&txn.engine.core, kept)));
+            // Its drop rolls it back.
+            txn.open.put(own);
         }
-        // Its drop rolls it back.
-        txn.open.put(own);
     }
 }
 
 /// A transaction that is committed and visible, but perhaps not durable yet. It keeps locks until it is finished or
-/// dropped.
+/// dropped; a drop waits for nothing. [`Db::open_transactions`] lists it until then.
 #[must_use = "its locks are held, and it may not be durable"]
 pub struct OrderedTransaction {
     engine: Arc<Engine>,
@@ -193,8 +200,8 @@ pub struct OrderedTransaction {
     own: Option<Own>,
     at: Lsn,
     durability: Durability,
-    /// It has changed nothing.
-    is_durable: bool,
+    /// It has changed or locked something.
+    began: bool,
     /// Dropped with the locks, since that may free memory.
     snapshot: Option<Arc<LiveSnapshot>>,
 }
@@ -211,30 +218,36 @@ impl OrderedTransaction {
         self.at.into()
     }
 
-    /// Gives up the transaction's locks, and then waits for the log as its durability demands. With
-    /// [`Durability::None`](crate::Durability::None) it does not wait: [`Db::notify_durable`] tells when it is durable.
+    /// Gives up the transaction's locks, does its part of purge, and then waits for the log as its durability demands.
+    /// May wait on `page_read`, `free_frame`, `log_space`, `metadata`, `log_write` and `log_flush`. With
+    /// [`Durability::None`](crate::Durability::None) it does not wait for the log: [`Db::notify_durable`] tells when the
+    /// transaction is durable. One that has locked something and changed nothing waits for all that is visible.
     ///
     /// # Errors
-    /// [`Error::DeviceFailed`], [`Error::ReadOnly`]: the transaction may or may not survive: reopen, then look.
+    /// [`Error::OtherProcess`]. [`Error::DeviceFailed`], [`Error::ReadOnly`]: the transaction may or may not survive: reopen, then look.
     pub fn finish(mut self) -> Result<CommitTs, Error> {
         let engine = Arc::clone(&self.engine);
+        engine.home.check()?;
         let _operation = engine.waits.operation(OperationKind::Write);
-        self.give_up();
-        if !self.is_durable {
+        if let Some(slot) = self.take_slot(&engine) {
+            match engine.enter_statement() {
+                Ok(_gate) => end_and_purge(&engine, slot),
+                // The database is closed: purge goes on with the next open.
+                Err(_) => drop(slot),
+            }
+        }
+        if self.began {
             wait_durable(&engine, self.at, self.durability)?;
         }
         Ok(self.at.into())
     }
 
-    fn give_up(&mut self) {
+    /// The slot of the transaction, whose end gives its locks up.
+    fn take_slot<'e>(&mut self, engine: &'e Engine) -> Option<Slot<'e>> {
         self.snapshot.take();
-        let Some(own) = self.own.take() else { return };
-        let slot = self.engine.txns.resume(own);
-        match self.engine.enter_statement() {
-            Ok(_gate) => end_and_purge(&self.engine, slot),
-            // The database is closed: purge goes on with the next open.
-            Err(_) => _ = slot.end(usize::MAX),
-        }
+        let slot = engine.txns.resume(self.own.take()?);
+        engine.open_txns.remove(slot.txn());
+        Some(slot)
     }
 }
 
@@ -242,7 +255,8 @@ impl Drop for OrderedTransaction {
     fn drop(&mut self) {
         // A fork of the opener's process leaves it to the opener.
         if self.engine.home.is_here() {
-            self.give_up();
+            let engine = Arc::clone(&self.engine);
+            drop(self.take_slot(&engine));
         }
     }
 }

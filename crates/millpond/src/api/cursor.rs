@@ -87,8 +87,8 @@ impl Cursor {
     /// those that are deleted, or have other fields, by the time that it has the lock.
     ///
     /// # Errors
-    /// Those of [`Transaction::read`]. After [`Error::LockTimeout`] and [`Error::Cancelled`] the next step tries the
-    /// same row again.
+    /// Those of [`Transaction::read`]. After [`Error::LockTimeout`], [`Error::Cancelled`] and [`Error::TooManyLocks`] the
+    /// next step tries the same row again.
     pub fn next(&mut self, txn: &mut Transaction, mode: ReadMode) -> Result<Option<RowRef<'_>>, Error> {
         loop {
             if !self.fetch_next(txn, mode.sees)? {
@@ -100,7 +100,7 @@ impl Cursor {
             };
             let of = RowsOf { engine: &self.engine, state: &self.state };
             let read = txn.read(of, &self.key, mode);
-            if let Err(Error::LockTimeout(_) | Error::Cancelled(_)) = read {
+            if let Err(Error::LockTimeout(_) | Error::Cancelled(_) | Error::TooManyLocks(_)) = read {
                 self.fetched = None;
             } else {
                 self.pass();
@@ -110,7 +110,7 @@ impl Cursor {
                 self.value = value;
                 break;
             }
-            // The lock of a row that is not in the range is of no use. That of an absent row stays.
+            // Through an index: the row is not in the range any more. Otherwise the lock of the absent row stays.
             if self.index.is_some() {
                 ticket.into_iter().try_for_each(|ticket| txn.unlock(ticket))?;
             }

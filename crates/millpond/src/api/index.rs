@@ -21,7 +21,7 @@ use crate::write::try_apply;
 
 /// Number of times in a row that a reader meets an entry and a row that disagree, until it takes that for damage. Each
 /// time is a commit between two reads, unless a transaction that has not ended hides the damage from a closer look.
-const DISAGREEMENTS: usize = 1000;
+pub(super) const DISAGREEMENTS: usize = 1000;
 
 /// An index of a table: its rows in the order of some of their bytes. When it is dropped, its handles get
 /// [`Error::TreeNotFound`].

@@ -195,7 +195,7 @@ impl Transaction {
     /// * [`Error::Conflict`]: an expectation of the batch does not hold; or at repeatable read another transaction has
     ///   changed a row since this one's snapshot ([`OnConflict`]). Then roll back and begin again.
     /// * [`Error::Deadlock`]: the whole transaction was rolled back.
-    /// * [`Error::LockTimeout`], [`Error::Cancelled`], [`Error::TooManyLocks`]: the statement has changed nothing.
+    /// * [`Error::LockTimeout`], [`Error::Cancelled`]: the statement has changed nothing.
     /// * [`Error::TransactionOver`].
     /// * Those of [`Db::write`]. If the statement could not be undone, the whole transaction was rolled back.
     pub fn write(&mut self, batch: WriteBatch) -> Result<(), Error> {
@@ -348,7 +348,8 @@ impl Transaction {
     fn patience(&self, timeout: Option<Duration>) -> Patience {
         let timeout = timeout.unwrap_or(self.options.lock_timeout);
         let until_ns = if timeout.is_zero() { 0 } else { clock::now_ns().saturating_add(nanos(timeout)) };
-        Patience { until_ns: Some(until_ns), cancelled: Some(Arc::clone(&self.cancelled)), ..Patience::BATCH }
+        let (priority, cancelled) = (self.options.deadlock_priority, Some(Arc::clone(&self.cancelled)));
+        Patience { until_ns: Some(until_ns), priority, cancelled, ..Patience::BATCH }
     }
 
     /// Whether it has readers of a snapshot, and may change rows beyond that: at repeatable read with the latest rows,

@@ -1,6 +1,6 @@
 //! What a transaction reads through indexes, with and without locks.
 
-use crate::api::index::{Index, IndexRows, IndexScan};
+use crate::api::index::{DISAGREEMENTS, Index, IndexRows, IndexScan};
 use crate::api::read_mode::{OnLocked, Read, ReadMode, Sees};
 use crate::api::snapshot::RowsOf;
 use crate::api::transaction::Transaction;
@@ -74,7 +74,8 @@ impl Transaction {
     ) -> Result<(Option<Vec<u8>>, Read), Error> {
         let space = self.check_index(index)?;
         let (rows, entries) = (&index.table.state.rows, &index.state.entries);
-        loop {
+        let mut last = Vec::new();
+        for _ in 0..DISAGREEMENTS {
             let seen = entries.get(&self.engine, fields, View::newest_for(self.changes.txn()))?;
             let Some(key) = seen else {
                 // Perhaps another transaction is adding it: that one has the entry locked.
@@ -89,7 +90,8 @@ impl Transaction {
             };
             let read = self.read_locked(space, rows, &key, lock, on_locked)?;
             let is_it = |row: &Vec<u8>| index.state.definition.has_fields(&key, row, fields);
-            if read.value.as_ref().map_or(read.is_locked_by_other, is_it) {
+            let is_left_out = read.is_locked_by_other && on_locked == OnLocked::Skip;
+            if read.value.as_ref().map_or(is_left_out, is_it) {
                 return Ok((Some(key), read));
             }
             // The row was changed before it was locked. By now the entry is of another, or gone.
@@ -98,7 +100,9 @@ impl Transaction {
                 return Err(index.is_of_another_row(fields, &key));
             }
             read.ticket.into_iter().try_for_each(|ticket| self.unlock(ticket))?;
+            last = key;
         }
+        Err(index.is_of_another_row(fields, &last))
     }
 
     /// Entries of an index as a cursor goes through them; `left`: the range of their keys.

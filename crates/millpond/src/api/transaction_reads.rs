@@ -16,7 +16,7 @@ use crate::read::snapshot::LiveSnapshot;
 use crate::schema::key_range::{KeyBounds, KeyRange};
 use crate::txn::lock_table::Mode;
 use crate::txn::view::View;
-use crate::write::parts::{LockedRow, lock_row, unlock_row};
+use crate::write::parts::{HowToLock, LockedRow, lock_row, unlock_row};
 use crate::write::statement::Failed;
 
 impl Transaction {
@@ -103,7 +103,7 @@ impl Transaction {
     /// transaction ends: no other transaction changes it before. Waits on `row_lock` for a transaction that has it.
     ///
     /// # Errors
-    /// Those of [`write`](Self::write).
+    /// Those of [`write`](Self::write), and [`Error::TooManyLocks`].
     pub fn get_for_update<'t>(
         &mut self,
         of: impl Into<RowsOf<'t>>,
@@ -115,7 +115,7 @@ impl Transaction {
     /// As [`get_for_update`](Self::get_for_update), but other transactions may lock the row in the same way.
     ///
     /// # Errors
-    /// Those of [`write`](Self::write).
+    /// Those of [`get_for_update`](Self::get_for_update).
     pub fn get_for_share<'t>(
         &mut self,
         of: impl Into<RowsOf<'t>>,
@@ -133,7 +133,7 @@ impl Transaction {
     /// Reads the row of `key` in the given way, and locks it if the way says so.
     ///
     /// # Errors
-    /// Those of [`get`](Self::get); for a locking read those of [`write`](Self::write).
+    /// Those of [`get`](Self::get); for a locking read those of [`write`](Self::write), and [`Error::TooManyLocks`].
     pub fn read<'t>(
         &mut self,
         of: impl Into<RowsOf<'t>>,
@@ -192,7 +192,7 @@ impl Transaction {
         self.statement(timeout, |engine, slot| {
             let locked = slot.intend(space, &engine.waits).and_then(|()| {
                 let _gate = tree.enter(&engine.waits)?;
-                lock_row(engine, slot, tree, key, mode, waits)
+                lock_row(engine, slot, tree, key, HowToLock { mode, waits, most: engine.lock_memory_max() })
             });
             locked.map_err(|error| Failed { is_undone: !matches!(error, Error::Deadlock(_)), error })
         })

@@ -37,6 +37,7 @@ pub struct TxnOptions {
     pub(super) isolation: Isolation,
     pub(super) on_conflict: OnConflict,
     pub(super) lock_timeout: Duration,
+    pub(super) deadlock_priority: u8,
     pub(super) durability: Option<Durability>,
 }
 
@@ -46,6 +47,7 @@ impl Default for TxnOptions {
             isolation: Isolation::default(),
             on_conflict: OnConflict::default(),
             lock_timeout: LOCK_TIMEOUT,
+            deadlock_priority: 0,
             durability: None,
         }
     }
@@ -74,6 +76,14 @@ impl TxnOptions {
     /// [`Error::LockTimeout`](crate::Error::LockTimeout). By default 50 s; with zero it does not wait.
     pub fn lock_timeout(mut self, timeout: Duration) -> Self {
         self.lock_timeout = timeout;
+        self
+    }
+
+    /// Keeps the transaction from being the one that gives way in a deadlock: that is one with the lowest priority, and
+    /// of several such the one that has changed least. By default 0. A server gives a higher one to transactions that
+    /// must not be chosen by their size, such as those of a replica.
+    pub fn deadlock_priority(mut self, priority: u8) -> Self {
+        self.deadlock_priority = priority;
         self
     }
 

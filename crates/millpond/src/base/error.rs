@@ -36,8 +36,8 @@ pub enum Error {
     /// on.
     #[error("{0}")]
     Cancelled(Box<str>),
-    /// The locks of rows that were only read would take more memory than an eighth of the buffer pool (1 MiB at least).
-    /// The statement or batch has changed nothing; the transaction goes on, with the locks that it has.
+    /// A read is to lock a row, and all row locks that are more than a stamp take an eighth of the buffer pool's size
+    /// already (1 MiB at least). The read has locked nothing; the transaction goes on, with the locks that it has.
     #[error("{0}")]
     TooManyLocks(Box<str>),
     /// The transaction was committed or rolled back before this call.

@@ -325,7 +325,7 @@ impl Engine {
         }
     }
 
-    /// Most bytes that the locks of rows that were only read may take.
+    /// Bytes that row locks may take before reads lock no more.
     pub(crate) fn lock_memory_max(&self) -> usize {
         lock_memory_max(self.core.pool.len() * self.core.store.page_size())
     }

@@ -55,6 +55,20 @@ struct RoundEnd {
     another_round: bool,
 }
 
+/// Ends the notices when dropped, if that is due.
+struct EndsNotices<'a> {
+    log: &'a Log,
+    is_due: bool,
+}
+
+impl Drop for EndsNotices<'_> {
+    fn drop(&mut self) {
+        if self.is_due {
+            self.log.end_notices();
+        }
+    }
+}
+
 /// A leader's term: dropped by a panic, it fails the log.
 struct Leadership<'a> {
     log: &'a Log,
@@ -257,8 +271,11 @@ impl Log {
     /// The work of `mp-log` until `is_ending`, which its bell announces. It flushes the log by the deadline of commits
     /// that do not wait, for notices, and before the buffer is so full that a writer has to wait.
     pub(crate) fn flush_for_others(&self, is_ending: impl Fn() -> bool) -> Result<(), Error> {
+        // However this thread ends before its time, it leaves no notice behind.
+        let mut ends = EndsNotices { log: self, is_due: true };
         let ended = self.flush_until(is_ending);
-        self.give_notices();
+        // Else the thread that closes the database gives those that are left.
+        ends.is_due = ended.is_err();
         ended
     }
 

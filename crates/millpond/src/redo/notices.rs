@@ -1,7 +1,8 @@
 //! Notices: calls that tell when the log is durable up to some place, for callers that do not wait for that.
 //!
 //! `mp-log` flushes the log for all notices that have come together, and then makes the calls. Those that are left when
-//! the database is closed are made by the thread that closes it. So each notice is given once.
+//! the database is closed are made by the thread that closes it; those that are left when the log fails, by `mp-log` as
+//! it ends. So each notice is given once.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -26,7 +27,8 @@ impl Log {
         {
             let mut notices = self.notices.lock();
             if notices.is_over {
-                return Err(closed());
+                drop(notices);
+                return Err(self.reason());
             }
             notices.waiting.push((lsn, notice));
         }
@@ -59,10 +61,15 @@ impl Log {
         for (lsn, notice) in waiting {
             let outcome = match self.is_durable(lsn) {
                 true => Ok(()),
-                false => Err(self.check_files_now().err().unwrap_or_else(closed)),
+                false => Err(self.reason()),
             };
             give(notice, outcome);
         }
+    }
+
+    /// Why the log becomes no longer.
+    fn reason(&self) -> Error {
+        self.check_files_now().and_then(|()| self.health()).err().unwrap_or_else(closed)
     }
 
     fn is_durable(&self, lsn: Lsn) -> bool {

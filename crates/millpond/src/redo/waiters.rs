@@ -53,6 +53,6 @@ pub(crate) type Notice = Box<dyn FnOnce(Result<(), Error>) + Send>;
 #[derive(Default)]
 pub(super) struct Notices {
     pub(super) waiting: Vec<(Lsn, Notice)>,
-    /// The database is closed: no thread is left that would make a call.
+    /// The database is closed, or the log has failed: no thread is left that would make a call.
     pub(super) is_over: bool,
 }

@@ -65,16 +65,18 @@ impl<'c> Ready<'c> {
 }
 
 impl Transactions {
-    /// Keeps what the commit of a transaction needs from call to call: one of `frames` frames, and room in the log.
-    /// `None`: as many transactions as may already do.
-    pub(crate) fn keep_ready(&self, core: &Core, ready: Ready<'_>, frames: usize) -> Option<KeptReady> {
+    /// What the commit of a transaction with this header needs, to be kept from call to call: one of `frames` frames,
+    /// and room in the log. `None`: as many transactions as may already keep it. May wait as [`Ready::of`] does.
+    pub(crate) fn keep_ready(&self, core: &Core, header: UndoRef, frames: usize) -> Result<Option<KeptReady>, Error> {
         let most = frames.min(core.log.credits_to_keep(HEADER_REDO));
         let most = if planted!("nothing_kept_for_the_order") { 0 } else { most };
         // Relaxed: only a count.
         let is_one_more = |kept| (kept < most).then_some(kept + 1);
-        self.kept_ready.fetch_update(Ordering::Relaxed, Ordering::Relaxed, is_one_more).ok()?;
-        let kept = ready.keep();
-        if kept.is_none() {
+        if self.kept_ready.fetch_update(Ordering::Relaxed, Ordering::Relaxed, is_one_more).is_err() {
+            return Ok(None);
+        }
+        let kept = Ready::of(core, header).map(Ready::keep);
+        if !matches!(kept, Ok(Some(_))) {
             self.kept_ready.fetch_sub(1, Ordering::Relaxed);
         }
         kept

@@ -152,9 +152,9 @@ pub(crate) struct Member {
 const HELD_BYTES: usize = 256;
 
 impl Place {
-    /// Bytes that a transaction's hold of this place takes, about.
+    /// Bytes that a transaction's hold of this place takes, about. Locks of whole trees are few.
     fn held_bytes(&self) -> usize {
-        HELD_BYTES + 2 * self.key.as_ref().map_or(0, |key| key.len())
+        self.key.as_ref().map_or(0, |key| HELD_BYTES + 2 * key.len())
     }
 }
 
@@ -164,8 +164,8 @@ const CIRCLES_KEPT: usize = 8;
 /// A transaction that waits.
 pub(super) struct Waiting {
     pub(super) place: Place,
-    /// Number of its changes, if it may be the victim.
-    pub(super) written: Option<u64>,
+    /// Its priority and the number of its changes, if it may be the victim.
+    pub(super) cost: Option<(u8, u64)>,
 }
 
 /// The locks of one space.
@@ -189,13 +189,13 @@ pub(super) struct LockTable {
     trees: HashMap<SpaceId, Lock, FixedState>,
     /// The places of the locks that each transaction holds in this table.
     held: HashMap<TxnId, Vec<Place>, FixedState>,
-    /// Bytes that the held locks take, about.
+    /// Bytes that the held locks of rows take, about.
     bytes: usize,
     pub(super) waiting: HashMap<TxnId, Waiting, FixedState>,
 }
 
 impl LockTable {
-    /// Bytes that the held locks take, about.
+    /// Bytes that the held locks of rows take, about.
     pub(super) fn bytes(&self) -> usize {
         self.bytes
     }
@@ -420,7 +420,7 @@ impl LockTable {
             let waiting = self.waiting.get(txn)?;
             let line = &self.lock(&waiting.place)?.waiters;
             let mode = line.iter().find(|waiter| waiter.txn == *txn)?.mode;
-            let (place, written) = (waiting.place.clone(), waiting.written);
+            let (place, written) = (waiting.place.clone(), waiting.cost.map(|(_, written)| written));
             Some(Member { txn: *txn, place, mode, written, gave_way: *txn == victim })
         };
         let members = circle.iter().filter_map(member).collect();
@@ -428,10 +428,10 @@ impl LockTable {
         self.circles.push_front(Circle { found_ns: clock::coarse_ns(), members });
     }
 
-    /// The member of a circle that gives way: of those that may, the one with the fewest changes, and of several such
-    /// the one that began its wait last, which comes first in the circle.
+    /// The member of a circle that gives way: of those that may, one with the lowest priority; of these the one with the
+    /// fewest changes; and of several such the one that began its wait last, which comes first in the circle.
     pub(super) fn victim(&self, circle: &[TxnId]) -> Option<TxnId> {
-        let written = |txn: &TxnId| self.waiting.get(txn).and_then(|waiting| waiting.written);
-        circle.iter().filter(|txn| written(txn).is_some()).min_by_key(|txn| written(txn)).copied()
+        let cost = |txn: &TxnId| self.waiting.get(txn).and_then(|waiting| waiting.cost);
+        circle.iter().filter(|txn| cost(txn).is_some()).min_by_key(|txn| cost(txn)).copied()
     }
 }

@@ -87,6 +87,8 @@ pub(crate) struct Patience {
     pub(crate) until_ns: Option<u64>,
     /// For a transaction of statements, which may be the victim of a deadlock: the number of its changes.
     pub(crate) written: Option<u64>,
+    /// Its priority: of a circle a transaction with the lowest one is the victim.
+    pub(crate) priority: u8,
     /// Another thread has cancelled the statement.
     pub(crate) cancelled: Option<Arc<AtomicBool>>,
 }
@@ -94,18 +96,18 @@ pub(crate) struct Patience {
 impl Patience {
     /// That of a batch.
     pub(crate) const BATCH: Patience =
-        Patience { mode: Mode::Exclusive, until_ns: None, written: None, cancelled: None };
+        Patience { mode: Mode::Exclusive, until_ns: None, written: None, priority: 0, cancelled: None };
 
     fn is_cancelled(&self) -> bool {
         self.cancelled.as_ref().is_some_and(|cancelled| cancelled.load(Ordering::Acquire))
     }
 }
 
-/// The least bytes that the locks of rows that were only read may take.
+/// The least bytes that row locks may take before reads lock no more.
 const LOCK_MEMORY_MIN: usize = 1 << 20;
 
-/// Most bytes that the locks of rows that were only read may take, with a pool of so many bytes. (InnoDB keeps locks in
-/// its pool, and fails when they leave too little of it for pages.)
+/// Bytes that row locks may take before reads lock no more, with a pool of so many bytes. (InnoDB keeps locks in its
+/// pool, and fails when they leave too little of it for pages.)
 pub(crate) fn lock_memory_max(pool_bytes: usize) -> usize {
     LOCK_MEMORY_MIN.max(pool_bytes / 8)
 }
@@ -115,7 +117,7 @@ pub(crate) fn lock_memory_max(pool_bytes: usize) -> usize {
 pub(crate) fn too_many_locks(most: usize) -> Error {
     let most = ByteSize::b(to_u64(most));
     let message = format!(
-        "locks of rows that were only read take {most}, an eighth of the buffer pool or the least that is allowed: end transactions that lock many rows, lock fewer rows at a time, or raise buffer_pool_size"
+        "the locks of rows take {most}, an eighth of the buffer pool or the least that is allowed: end transactions that have locked many rows, lock fewer rows at a time, or raise buffer_pool_size"
     );
     Error::TooManyLocks(message.into())
 }
@@ -312,7 +314,8 @@ impl Locks {
             }
             let handoff = Handoff::new();
             let waiter = Waiter { txn, mode: patience.mode, handoff: Arc::clone(&handoff) };
-            table.queue(waiter, Waiting { place, written: patience.written });
+            let cost = patience.written.map(|written| (patience.priority, written));
+            table.queue(waiter, Waiting { place, cost });
             loop {
                 let circle = table.circle(txn);
                 if circle.is_empty() || planted!("deadlocks_not_found") {
@@ -357,6 +360,12 @@ impl Locks {
     /// Gives up the lock of a row that the transaction had waited for.
     pub(crate) fn release(&self, space: SpaceId, key: &[u8], txn: TxnId) {
         self.with(|table| table.release(&Place::row(space, key), txn));
+    }
+
+    /// LOCK-1: the transaction is committed, and the commit table says so. Its stamps are no locks any more; it keeps
+    /// those in the table.
+    pub(super) fn commit(&self, txn: TxnId) {
+        self.with(|table| _ = table.in_flight.remove(&txn));
     }
 
     /// LOCK-1: the transaction is committed or undone, and the commit table says so. All its locks go to their oldest

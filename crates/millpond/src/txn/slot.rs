@@ -351,6 +351,7 @@ impl Slot<'_> {
         let (mtr, credit) = ready.end(core, self.own.txn)?;
         let end = self.commit(mtr, credit)?;
         self.own.parts = None;
+        self.all.locks.commit(self.own.txn);
         Ok(end)
     }
 

@@ -18,7 +18,7 @@ use crate::engine::Engine;
 use crate::engine::tree_state::{Gate, TreeState};
 use crate::mtr::{Mtr, TXN_LEN};
 use crate::txn::lock_table::Mode;
-use crate::txn::locks::{Hold, too_many_locks};
+use crate::txn::locks::Hold;
 use crate::txn::slot::Slot;
 use crate::txn::versions::{looks_at, read_ahead, reads_ahead};
 use crate::write::chunks::LongValues;
@@ -300,16 +300,16 @@ fn latch_leaves<'p, 's, 'a>(
 /// Locks keys without a row, all of them or none, as the last step that an attempt may fail at. An attempt that kept
 /// some would have them before the rows that come before them (LOCK-3).
 fn hold_absent<'p, 'a>(engine: &Engine, txn: TxnId, absent: &[(SpaceId, &[u8])]) -> Result<(), Obstacle<'p, 'a>> {
-    let (locks, most) = (&engine.txns.locks, engine.lock_memory_max());
+    let locks = &engine.txns.locks;
     let mut before: SmallVec<[Option<Mode>; 1]> = SmallVec::new();
     for &(space, key) in absent {
-        let hold = locks.hold(space, key, txn, Mode::Exclusive, most);
-        let Hold::Held(mode) = hold else {
+        // As many as there are changes: these bound them.
+        let Hold::Held(mode) = locks.hold(space, key, txn, Mode::Exclusive, usize::MAX) else {
             for (&(space, key), before) in absent.iter().zip(before) {
                 locks.let_go(space, key, txn, Mode::Exclusive, before);
             }
             // The next attempt waits for that key where the order allows it.
-            return Err(if hold == Hold::TooMany { too_many_locks(most).into() } else { Obstacle::Again });
+            return Err(Obstacle::Again);
         };
         before.push(mode);
     }

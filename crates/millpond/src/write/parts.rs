@@ -49,7 +49,7 @@ impl<'e> Large<'e> {
     /// Locks the row `key`, whether it exists or not, and returns its value. Callers lock rows in their order
     /// (WRITE-1). May wait on `row_lock`, `page_read` and `free_frame`.
     pub(super) fn lock_row(&mut self, tree: &Arc<TreeState>, key: &[u8]) -> Result<Option<Vec<u8>>, Error> {
-        let locked = lock_row(self.engine, &mut self.slot, tree, key, Mode::Exclusive, true)?;
+        let locked = lock_row(self.engine, &mut self.slot, tree, key, HowToLock::TO_WRITE)?;
         Ok(locked.and_then(|locked| locked.value))
     }
 
@@ -78,6 +78,21 @@ pub(crate) struct LockedRow {
     pub(crate) before: Option<Mode>,
 }
 
+/// The way in which a row is locked.
+#[derive(Clone, Copy)]
+pub(crate) struct HowToLock {
+    pub(crate) mode: Mode,
+    /// Whether the caller waits where another transaction has the lock.
+    pub(crate) waits: bool,
+    /// Most bytes that all locks in the table of locks may take.
+    pub(crate) most: usize,
+}
+
+impl HowToLock {
+    /// Of a row that is to be changed. The changes take memory, too, so only their number bounds these locks.
+    pub(super) const TO_WRITE: HowToLock = HowToLock { mode: Mode::Exclusive, waits: true, most: usize::MAX };
+}
+
 /// Locks the row `key`, whether it exists or not, for the transaction of `slot`, and reads it. Where another
 /// transaction has the lock, waits on `row_lock`; if it is not to wait, `None`. The caller holds the tree's gate. May
 /// also wait on `page_read` and `free_frame`.
@@ -86,12 +101,10 @@ pub(crate) fn lock_row(
     slot: &mut Slot<'_>,
     tree: &Arc<TreeState>,
     key: &[u8],
-    mode: Mode,
-    waits: bool,
+    HowToLock { mode, waits, most }: HowToLock,
 ) -> Result<Option<LockedRow>, Error> {
     let (locks, txn) = (&engine.txns.locks, slot.txn());
     let view = View::newest_for(Some(txn));
-    let most = engine.lock_memory_max();
     let mut restarts = Restarts::new(&engine.core.pool);
     let mut first_hold = None;
     loop {

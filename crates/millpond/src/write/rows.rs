@@ -14,7 +14,6 @@ use crate::engine::durable::wait_durable;
 use crate::engine::table_state::{Indexes, TableState};
 use crate::engine::tree_state::TreeState;
 use crate::options::durability::Durability;
-use crate::txn::lock_table::Mode;
 use crate::txn::slot::Slot;
 use crate::txn::view::View;
 use crate::write::batch::{Place, WriteBatch};
@@ -22,7 +21,7 @@ use crate::write::chunks::ensure_chunk_trees;
 use crate::write::entry_changes::EntryChanges;
 use crate::write::op::{Change, Decide, Op};
 use crate::write::outcome::{Applied, Done, Extent, Size};
-use crate::write::parts::{Large, lock_row};
+use crate::write::parts::{HowToLock, Large, lock_row};
 use crate::write::sizes::{is_large, probable_redo};
 use crate::write::{apply_with, intents, try_apply};
 
@@ -230,7 +229,7 @@ pub(super) fn modify_row_of(
             false => table.rows.get(engine, key, view)?,
             true => {
                 let _gate = table.rows.enter(&engine.waits)?;
-                lock_row(engine, slot, &table.rows, key, Mode::Exclusive, true)?.and_then(|locked| locked.value)
+                lock_row(engine, slot, &table.rows, key, HowToLock::TO_WRITE)?.and_then(|locked| locked.value)
             }
         };
         let Some(change) = decide(old.as_deref()) else { return Ok(old.is_some()) };
@@ -289,7 +288,7 @@ impl Wanted<'_> {
             true => {
                 let rows = self.rows_of(row);
                 let _gate = rows.enter(&engine.waits)?;
-                Ok(lock_row(engine, slot, rows, row.key, Mode::Exclusive, true)?.and_then(|locked| locked.value))
+                Ok(lock_row(engine, slot, rows, row.key, HowToLock::TO_WRITE)?.and_then(|locked| locked.value))
             }
             false => Ok(None),
         };

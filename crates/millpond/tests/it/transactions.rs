@@ -535,6 +535,29 @@ fn two_holders_of_a_shared_lock_that_want_more_are_a_circle() {
     });
 }
 
+/// The priority decides before the number of changes does.
+#[test]
+fn a_circle_spares_the_transaction_of_higher_priority() {
+    for priority in [0, 1] {
+        with_tree(1, |db, tree| {
+            let mut small = db.begin(TxnOptions::new().deadlock_priority(priority)).expect("begun");
+            let mut large = begin(db);
+            small.put(tree, "a", "small").expect("written");
+            (0..9u8).for_each(|key| large.put(tree, [key], "large").expect("written"));
+            let small = {
+                let tree = tree.clone();
+                spawn("small", move || small.put(&tree, [0], "small").and_then(|()| small.commit()).map(drop))
+                    .expect("a thread")
+            };
+            sleep_ns(10 * MS);
+            let large = large.put(tree, "a", "large").and_then(|()| large.commit()).map(drop);
+            let small = small.join().expect("no panic");
+            let is_victim = |outcome: Result<(), Error>| matches!(outcome, Err(Error::Deadlock(_)));
+            assert_eq!((is_victim(small), is_victim(large)), (priority == 0, priority > 0));
+        });
+    }
+}
+
 /// A waiter that gives up, or is told to, leaves nothing behind: not in the line, and not in the row.
 #[test]
 fn a_waiter_that_gives_up_leaves_nothing() {
@@ -787,6 +810,11 @@ fn locks_beyond_the_memory_for_them_are_an_error() {
             }
             one.get_for_update(tree, 1u32.to_be_bytes()).expect("it has that lock");
             tree.put("batch", "1").expect("written");
+            let mut cursor = Cursor::new(tree, "batch"..="batch");
+            for _ in 0..2 {
+                let missed = cursor.next(&mut one, ReadMode::exclusive()).map(|row| row.is_some());
+                assert!(matches!(missed, Err(Error::TooManyLocks(_))), "the same row again: {missed:?}");
+            }
             if round == 1 {
                 one.rollback().expect("undone");
             } else {
@@ -796,6 +824,34 @@ fn locks_beyond_the_memory_for_them_are_an_error() {
             two.commit().expect("committed");
         }
         assert!((3_000..5_000).contains(&counts[0]) && counts.iter().all(|count| *count == counts[0]), "{counts:?}");
+    });
+}
+
+/// What writes lock is bounded by their number only: a batch and a statement over more rows of a table than reads may
+/// lock, which lock each row before they read it, and one that deletes as many absent keys.
+#[test]
+fn writes_of_many_rows_lock_as_many_as_they_need() {
+    const ROWS: u32 = 9_000;
+    with_tree(1, |db, tree| {
+        let table = table_of(db, "u");
+        let row = |number: u32, group: u8| [&[group, 0][..], &number.to_be_bytes()].concat();
+        for group in 0..3 {
+            let mut batch = WriteBatch::new();
+            (0..ROWS).for_each(|number| _ = batch.put(&table, number.to_be_bytes(), row(number, group)));
+            if group == 2 {
+                let mut txn = begin(db);
+                txn.write(batch).expect("written");
+                txn.commit().expect("committed");
+            } else {
+                db.write(batch).expect("written");
+            }
+        }
+        assert_eq!(table.index("group").expect("there").scan([2]..[3]).count(), ROWS as usize);
+        let mut absent = WriteBatch::new();
+        (0..ROWS).for_each(|number| _ = absent.delete(tree, number.to_be_bytes()));
+        absent.put(tree, [255; 5], "last");
+        db.write(absent).expect("written");
+        assert_eq!(tree.scan(..).count(), 1);
     });
 }
 

@@ -5,7 +5,10 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use millpond::{CommitTs, Db, Error, Field, Modify, Prefix, Table, TableDefinition, Transaction, TxnOptions};
+use millpond::{
+    CommitTs, Cursor, Db, Error, Field, Index, Modify, Prefix, ReadMode, Table, TableDefinition, Transaction,
+    TxnOptions,
+};
 use rand::RngExt;
 
 use super::rows::Random;
@@ -168,11 +171,21 @@ impl Client {
             Err(error) => return Err(format!("transaction {id} failed: {error}")),
         }
         if ended.refused.is_none() && !self.random.random_ratio(1, 12) {
-            let commit = txn.commit().map_err(|error| format!("the commit of transaction {id} failed: {error}"))?;
-            committed.fetch_max(commit.into(), Ordering::SeqCst);
-            ended.commit = Some(commit);
+            let commit = self.commit(txn, committed);
+            ended.commit = Some(commit.map_err(|error| format!("the commit of transaction {id} failed: {error}"))?);
         }
         Ok(ended)
+    }
+
+    /// Commits at once, or in steps: then others know of the commit before its locks are given up.
+    fn commit(&mut self, txn: Transaction, committed: &AtomicU64) -> Result<CommitTs, Error> {
+        let note = |commit: CommitTs| _ = committed.fetch_max(commit.into(), Ordering::SeqCst);
+        if self.random.random_ratio(2, 3) {
+            return txn.commit().inspect(|commit| note(*commit));
+        }
+        let ordered = txn.begin_commit()?.order()?;
+        note(ordered.commit_ts());
+        ordered.finish()
     }
 
     fn any_list(&mut self) -> u32 {
@@ -244,6 +257,21 @@ impl Client {
                     txn.put(&lists.table, key, new.to_row(list))?;
                     Event::Write { list, base, new, from_a_read: true }
                 }
+                // The same with the row locked before it is read, by its key or through the unique index.
+                14..16 => {
+                    let row = match self.random.random() {
+                        true => txn.get_for_update(&lists.table, key)?,
+                        false => lock_through(&lists.table.index("head")?, key, txn)?,
+                    };
+                    let base =
+                        match row.map_or_else(|| Err(format!("list {list} is gone")), |row| List::of_row(list, &row)) {
+                            Ok(base) => base,
+                            Err(wrong) => return Ok(Err(wrong)),
+                        };
+                    let new = base.with(elements.next().unwrap_or_default());
+                    txn.put(&lists.table, key, new.to_row(list))?;
+                    Event::Write { list, base, new, from_a_read: false }
+                }
                 // As a statement that computes in the database.
                 _ => {
                     let element = elements.next().unwrap_or_default();
@@ -270,6 +298,20 @@ impl Client {
         Ok(Ok(()))
     }
 }
+
+/// Locks the row whose fields in the index begin with `key`. While others move its entry, a cursor may miss it.
+fn lock_through(index: &Index, key: [u8; 4], txn: &mut Transaction) -> Result<Option<Vec<u8>>, Error> {
+    for _ in 0..LOCK_TRIES {
+        let mut rows = Cursor::through(index, Prefix(key));
+        if let Some((_, row)) = rows.next(txn, ReadMode::exclusive())? {
+            return Ok(Some(row.to_vec()));
+        }
+    }
+    Ok(None)
+}
+
+/// More than a row's entry can move between a look and a lock.
+const LOCK_TRIES: u32 = 1_000;
 
 #[cfg(test)]
 mod tests {

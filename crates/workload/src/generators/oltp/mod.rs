@@ -14,8 +14,8 @@
 //! | `select_random_ranges` | how many rows are in 10 ranges of `k` |
 //! | `bulk_insert` | one row of a packet, which is inserted when it is full |
 //!
-//! The workloads use no transactions of several statements yet: each statement is a transaction of its own, with the
-//! durability that the engine was opened with. A transaction here is one event of sysbench.
+//! `oltp_read_only`, `oltp_read_write` and `oltp_write_only` run their statements between a begin and a commit; in the
+//! other workloads each statement is a transaction of its own. A transaction here is one event of sysbench.
 
 mod bulk;
 mod client;

@@ -72,7 +72,8 @@ impl<'o, S: OrderSession> Client<'o, S> {
         let Drawn { table, ranks, notes, new } = &self.drawn;
         let table = *table;
         let lowest_in_flight = self.numbers[table.index()].lowest_in_flight();
-        let mut numbers = ranks.iter().map(|rank| lowest_in_flight.saturating_sub(*rank));
+        let base = self.numbers[table.index()].base_of_ranks();
+        let mut numbers = ranks.iter().map(|rank| base.saturating_sub(*rank));
         let mut txn = self.session.begin()?;
         for note in std::iter::once(None).chain(notes.iter().map(Some)) {
             for number in numbers.by_ref() {

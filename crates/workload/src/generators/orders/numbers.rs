@@ -42,6 +42,19 @@ impl Numbers {
     }
 }
 
+/// Most numbers by which the base of ranks is behind the next number.
+const BEHIND_MAX: u64 = 1_000;
+
+impl Numbers {
+    /// The number from which ranks count back. Orders below it are mostly there: it is below the numbers in flight. But
+    /// a client that stands still does not hold it.
+    pub(super) fn base_of_ranks(&self) -> u64 {
+        let given = self.0.lock();
+        let lowest = given.in_flight.first().copied().unwrap_or(given.next);
+        lowest.max(given.next.saturating_sub(BEHIND_MAX))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -57,5 +70,11 @@ mod tests {
         assert_eq!(numbers.lowest_in_flight(), 12);
         numbers.settle(12);
         assert_eq!(numbers.lowest_in_flight(), 13);
+        let (slow, base) = (numbers.take(), numbers.base_of_ranks());
+        for _ in 0..2 * BEHIND_MAX {
+            numbers.settle(numbers.take());
+        }
+        assert_eq!((numbers.lowest_in_flight(), base), (slow, slow));
+        assert_eq!(numbers.base_of_ranks(), slow + 1 + BEHIND_MAX);
     }
 }
