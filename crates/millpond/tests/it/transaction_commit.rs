@@ -84,6 +84,8 @@ fn the_order_step_waits_for_nothing() {
                             let mut txn = begin(&db);
                             txn.put(&tree, [round, writer, key], vec![key; 900]).expect("written");
                             txn.commit().expect("committed");
+                            // A page that has left the pool.
+                            tree.get([round.saturating_sub(1), writer, 59 - key]).expect("read");
                         }
                     })
                     .expect("a thread")

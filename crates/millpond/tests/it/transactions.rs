@@ -383,7 +383,7 @@ fn a_hot_row_goes_from_one_waiter_to_the_next_in_order() {
 #[test]
 fn a_hot_row_under_throttle_passes_over_no_thread() {
     const THREADS: u32 = 64;
-    const TURNS: u32 = 6;
+    const TURNS: u32 = 12;
     let disk = SimulatedDisk::with_image(SimulatedDisk::new().image(), SLOW);
     run(5, || {
         let db = open(&disk, small_options().durability(Durability::None));
@@ -398,7 +398,7 @@ fn a_hot_row_under_throttle_passes_over_no_thread() {
                     for turn in 0..TURNS {
                         let options = TxnOptions::new().on_conflict(OnConflict::Latest);
                         let mut txn = db.begin(options).expect("begun");
-                        txn.put(&tree, [id.to_be_bytes(), turn.to_be_bytes()].concat(), [7; 700]).expect("written");
+                        txn.put(&tree, [id.to_be_bytes(), turn.to_be_bytes()].concat(), [7; 1000]).expect("written");
                         let before = turns.lock().expect("no panic").len();
                         let row = txn.get_for_update(&tree, "hot").expect("locked").expect("there");
                         let count = u32::from_be_bytes(row.try_into().expect("four bytes"));
