@@ -428,8 +428,8 @@ impl LockTable {
         self.circles.push_front(Circle { found_ns: clock::coarse_ns(), members });
     }
 
-    /// The member of a circle that gives way: of those that may, one with the lowest priority; of these the one with the
-    /// fewest changes; and of several such the one that began its wait last, which comes first in the circle.
+    /// The member of a circle that gives way: of those that may, one with the lowest priority; of these the one with
+    /// the fewest changes; and of several such the one that began its wait last, which comes first in the circle.
     pub(super) fn victim(&self, circle: &[TxnId]) -> Option<TxnId> {
         let cost = |txn: &TxnId| self.waiting.get(txn).and_then(|waiting| waiting.cost);
         circle.iter().filter(|txn| cost(txn).is_some()).min_by_key(|txn| cost(txn)).copied()
