@@ -220,11 +220,12 @@ impl OrderedTransaction {
 
     /// Gives up the transaction's locks, does its part of purge, and then waits for the log as its durability demands.
     /// May wait on `page_read`, `free_frame`, `log_space`, `metadata`, `log_write` and `log_flush`. With
-    /// [`Durability::None`](crate::Durability::None) it does not wait for the log: [`Db::notify_durable`] tells when the
-    /// transaction is durable. One that has locked something and changed nothing waits for all that is visible.
+    /// [`Durability::None`](crate::Durability::None) it does not wait for the log: [`Db::notify_durable`] tells when
+    /// the transaction is durable. One that has locked something and changed nothing waits for all that is visible.
     ///
     /// # Errors
-    /// [`Error::OtherProcess`]. [`Error::DeviceFailed`], [`Error::ReadOnly`]: the transaction may or may not survive: reopen, then look.
+    /// [`Error::OtherProcess`]. [`Error::DeviceFailed`], [`Error::ReadOnly`]: the transaction may or may not survive:
+    /// reopen, then look.
     pub fn finish(mut self) -> Result<CommitTs, Error> {
         let engine = Arc::clone(&self.engine);
         engine.home.check()?;

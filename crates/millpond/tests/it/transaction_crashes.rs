@@ -50,7 +50,12 @@ fn client(disk: &SimulatedDisk, oracle: &Oracle, db: &Db, id: usize, seed: u64, 
             1 => drop(txn),
             _ => {
                 let effects: Effects = changes.into_iter().map(|(key, row)| (("rows", key), row)).collect();
-                oracle.note(disk, id, effects, || txn.commit().map(drop));
+                let in_steps = rng.random_range(0..3) == 0;
+                let commit = || match in_steps {
+                    true => txn.begin_commit()?.order()?.finish(),
+                    false => txn.commit(),
+                };
+                oracle.note(disk, id, effects, || commit().map(drop));
             }
         }
     }

@@ -32,6 +32,7 @@ pub(super) struct Plan {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum End {
     Commit,
+    CommitInSteps,
     Rollback,
     /// The handle is dropped.
     Drop,
@@ -69,6 +70,7 @@ impl Plan {
         let end = match random.random_range(0..8) {
             0 => End::Rollback,
             1 => End::Drop,
+            2 | 3 => End::CommitInSteps,
             _ => End::Commit,
         };
         Plan { steps, end }
@@ -94,7 +96,7 @@ impl Plan {
             net.retain(|(tree, number, _)| (*tree, *number) != (change.0, change.1));
             net.push(change);
         }
-        if self.end == End::Commit { net } else { Vec::new() }
+        if matches!(self.end, End::Commit | End::CommitInSteps) { net } else { Vec::new() }
     }
 
     /// Runs the transaction. Keys of other threads are not touched, so nothing is in its way.
@@ -119,6 +121,7 @@ impl Plan {
         }
         match self.end {
             End::Commit => txn.commit().map(drop),
+            End::CommitInSteps => txn.begin_commit()?.order()?.finish().map(drop),
             End::Rollback => txn.rollback(),
             End::Drop => Ok(()),
         }
