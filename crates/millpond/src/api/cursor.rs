@@ -87,8 +87,8 @@ impl Cursor {
     /// those that are deleted, or have other fields, by the time that it has the lock.
     ///
     /// # Errors
-    /// Those of [`Transaction::read`]. After [`Error::LockTimeout`], [`Error::Cancelled`] and [`Error::TooManyLocks`] the
-    /// next step tries the same row again.
+    /// Those of [`Transaction::read`]. After [`Error::LockTimeout`], [`Error::Cancelled`] and [`Error::TooManyLocks`]
+    /// the next step tries the same row again.
     pub fn next(&mut self, txn: &mut Transaction, mode: ReadMode) -> Result<Option<RowRef<'_>>, Error> {
         loop {
             if !self.fetch_next(txn, mode.sees)? {

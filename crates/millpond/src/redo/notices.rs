@@ -36,13 +36,21 @@ impl Log {
         Ok(())
     }
 
-    /// Flushes the log for the notices that have come, and gives them.
+    /// Flushes the log for the notices that have come, and gives them. They stay where they are meanwhile: if this
+    /// thread panics, others find them.
     pub(super) fn give_notices(&self) {
-        let waiting = std::mem::take(&mut self.notices.lock().waiting);
-        let Some(last) = waiting.iter().map(|(lsn, _)| *lsn).max() else { return };
-        // If it fails, each notice gets its own error.
-        let _ = self.flush_wait(last);
-        self.give_all(waiting);
+        let last = self.notices.lock().waiting.iter().map(|(lsn, _)| *lsn).max();
+        let Some(last) = last else { return };
+        let flushed = self.flush_wait(last);
+        let is_due = |(lsn, _): &(Lsn, Notice)| flushed.is_err() || *lsn <= last;
+        let due = {
+            let mut notices = self.notices.lock();
+            let (due, later) = std::mem::take(&mut notices.waiting).into_iter().partition(is_due);
+            notices.waiting = later;
+            due
+        };
+        // If the flush failed, each notice gets its own error.
+        self.give_all(due);
     }
 
     /// Gives the notices that are left. The log has come to its end.

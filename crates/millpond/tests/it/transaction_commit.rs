@@ -245,7 +245,7 @@ fn ask_for_notices(shape: Shape) {
                 }
                 told.lock().expect("no panic").push(key);
             };
-            db.notify_durable(at, |_| panic!("a caller's mistake")).expect("noted");
+            db.notify_durable(at, |_| unreachable!("a caller's mistake")).expect("noted");
             db.notify_durable(at, tell).expect("noted");
             last = Some(at);
             if key % 5 == 0 {

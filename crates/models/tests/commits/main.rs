@@ -7,6 +7,7 @@
 //! | a commit acknowledged as durable is on the device, synced | [`Disk::assert_durable`] |
 //! | a commit acknowledged as written is on the device | [`Disk::assert_written`] |
 //! | no waiter is forgotten, whichever thread leads, fails or panics | shuttle reports threads that cannot go on |
+//! | each notice is given once, and tells the truth | test `each_notice_is_given_once_whatever_becomes_of_the_log` |
 //! | one thread leads at a time | [`Disk`] refuses a write or a sync beside another |
 //! | a waiter for room in the buffer gets it, even if no thread waits for the log | shuttle, again |
 //! | nothing is written after `close_wait` | [`Disk`] refuses it |
@@ -99,10 +100,14 @@ impl Disk {
         thread::yield_now();
     }
 
-    /// Asserts that the group that ends at `end` is on the device, synced.
-    fn assert_durable(&self, end: Lsn, payload: &[u8]) {
+    /// Whether the group that ends at `end` is on the device, synced.
+    fn is_durable(&self, end: Lsn, payload: &[u8]) -> bool {
         let bytes = self.bytes.lock().expect("no thread panicked with it");
-        assert_eq!(bytes.synced.get(place_of(end, payload)), Some(payload), "acknowledged, and not durable");
+        bytes.synced.get(place_of(end, payload)) == Some(payload)
+    }
+
+    fn assert_durable(&self, end: Lsn, payload: &[u8]) {
+        assert!(self.is_durable(end, payload), "acknowledged, and not durable");
     }
 
     /// Asserts that the group that ends at `end` is written to the device.
@@ -384,6 +389,66 @@ fn all_are_told_when_a_sync_fails() {
         assert!((4..=8).contains(&failed) || model.disk.bytes.lock().expect("whole").syncs < 2);
         assert!(failed == 0 || model.log.health().is_err());
     });
+}
+
+/// Each notice that was accepted is given once, whether the log goes on, fails or panics, and `Ok` only if the commit
+/// is durable. Beside it another thread commits.
+#[test]
+fn each_notice_is_given_once_whatever_becomes_of_the_log() {
+    for trouble in [None, Some(Trouble::Fails(1)), Some(Trouble::Fails(2)), Some(Trouble::Panics(2))] {
+        explore(1_000, move || {
+            let model = Model::new(trouble);
+            let ended = Arc::new(AtomicBool::new(false));
+            let flusher = {
+                let (model, ended) = (Arc::clone(&model), Arc::clone(&ended));
+                thread::spawn(move || {
+                    let work = || model.log.flush_for_others(|| ended.load(Ordering::SeqCst));
+                    // As the engine's threads do.
+                    if !matches!(catch_unwind(AssertUnwindSafe(work)), Ok(Ok(()))) {
+                        model.log.stop(&Error::Bug("the thread ended".into()));
+                    }
+                })
+            };
+            let given = Arc::new(Mutex::new(Vec::new()));
+            let clients: Vec<_> = (1..=2)
+                .map(|client: u8| {
+                    let (model, given) = (Arc::clone(&model), Arc::clone(&given));
+                    thread::spawn(move || {
+                        let mut accepted = Vec::new();
+                        for number in 0..2 {
+                            let Ok((end, payload)) = model.append(client, 100) else { break };
+                            let (of, given) = (Arc::clone(&model), Arc::clone(&given));
+                            let notice = move |outcome: Result<(), Error>| {
+                                // A panic would end nothing here.
+                                let is_true = outcome.is_err() || of.disk.is_durable(end, &payload);
+                                given.lock().expect("whole").push((client, number, is_true));
+                            };
+                            if model.log.notify(end, Box::new(notice)).is_ok() {
+                                accepted.push((client, number, true));
+                            }
+                        }
+                        accepted
+                    })
+                })
+                .collect();
+            let committer = {
+                let model = Arc::clone(&model);
+                thread::spawn(move || model.try_commit(3, 100))
+            };
+            let mut accepted: Vec<_> =
+                clients.into_iter().flat_map(|client| client.join().expect("no panic")).collect();
+            committer.join().expect("no panic");
+            ended.store(true, Ordering::SeqCst);
+            model.log.flusher_bell.ring();
+            flusher.join().expect("no panic");
+            // As a close does.
+            model.log.end_notices();
+            let mut given = std::mem::take(&mut *given.lock().expect("whole"));
+            given.sort_unstable();
+            accepted.sort_unstable();
+            assert_eq!(given, accepted);
+        });
+    }
 }
 
 #[test]

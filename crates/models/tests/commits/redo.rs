@@ -28,6 +28,8 @@ pub(crate) mod log_buffer;
 pub(crate) mod log_events;
 #[path = "../../../millpond/src/redo/log_spin.rs"]
 pub(crate) mod log_spin;
+#[path = "../../../millpond/src/redo/notices.rs"]
+pub(crate) mod notices;
 #[path = "../../../millpond/src/redo/pipeline.rs"]
 pub(crate) mod pipeline;
 #[path = "../../../millpond/src/redo/pipeline_threads.rs"]
