@@ -59,11 +59,14 @@ for bug in $bugs; do
         purge_removes_what_is_there | txn_ids_forgotten | undo_page_left_early) tests="-p millpond --test it" filter="rows" ;;
         cut_out_of_an_earlier_life) tests="-p millpond --lib" filter="purge_queue" ;;
         cut_out_record_is_damage) tests="-p millpond --lib" filter="long_values" ;;
-        absent_keys_held_early | first_step_only | needed_versions_left_out | versions_before_a_deletion_all_go) tests="-p millpond --test it" filter="version_chains" ;;
+        first_step_only | needed_versions_left_out | versions_before_a_deletion_all_go) tests="-p millpond --test it" filter="version_chains" ;;
         live_snapshot_passed | undo_pages_not_retained) tests="-p millpond --test it" filter="snapshots" ;;
         chunks_kept) tests="-p millpond --test it" filter="long_values" ;;
         row_read_unlocked | rows_not_first) tests="-p millpond --test it" filter="large_table_batches" ;;
-        losers_forgotten | row_in_flight_not_locked | undone_mark_not_purged) tests="-p millpond --test it" filter="large_batches" ;;
+        entries_that_stay_keep_their_stamp | first_updater_loses) tests="-p millpond --test it" filter="isolation" ;;
+        intents_not_waited_for | newcomer_passes_the_line) tests="-p millpond --test it" filter="transaction_ddl" ;;
+        deadlocks_not_found | scan_outlives_its_transaction) tests="-p millpond --test it" filter="transactions::" ;;
+        absent_keys_held_early | losers_forgotten | row_in_flight_not_locked | undone_mark_not_purged) tests="-p millpond --test it" filter="large_batches" ;;
         index_taken_for_orphan | old_entry_kept | row_not_expected | unique_not_demanded) tests="-p millpond --test it" filter="tables" ;;
         free_not_replayed | freed_*) tests="-p millpond --test it" filter="crash_matrix merges" ;;
         *) tests="-p millpond --test it" filter="crash_matrix scenarios" ;;

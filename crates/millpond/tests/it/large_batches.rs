@@ -636,3 +636,43 @@ fn rows_committed_beside_an_unfinished_batch_survive_a_crash() {
         db.close().expect("closed");
     });
 }
+
+/// Batches in parts that delete keys that are not there, beside others over the same keys: an attempt that is given up
+/// keeps no lock, or two batches would wait for each other (LOCK-3).
+#[test]
+fn batches_that_delete_absent_keys_do_not_wait_in_circles() {
+    for seed in 0..8u64 {
+        run(seed, || {
+            let disk = SimulatedDisk::new();
+            let db = open(&disk, small_options().durability(Durability::None));
+            let tree = db.create_tree("t").expect("created");
+            let writers: Vec<_> = (0..4u64)
+                .map(|id| {
+                    let (db, tree) = (db.clone(), tree.clone());
+                    let work = move || {
+                        let mut random = Rng::seed_from_u64(seed * 10 + id);
+                        for turn in 0..40u8 {
+                            let mut batch = WriteBatch::new();
+                            for _ in 0..40 {
+                                let key = random.random_range(0..40u16).to_be_bytes();
+                                if random.random_range(0..3) == 0 {
+                                    batch.put(&tree, key, [turn; 300]);
+                                } else {
+                                    batch.delete(&tree, key);
+                                }
+                            }
+                            // Too large for one group.
+                            (100..180u16).for_each(|key| _ = batch.put(&tree, key.to_be_bytes(), [turn; 700]));
+                            db.write(batch).expect("written");
+                        }
+                    };
+                    spawn("writer", work).expect("a thread")
+                })
+                .collect();
+            writers.into_iter().for_each(|writer| writer.join().expect("no panic"));
+            assert_eq!(db.deadlocks().len(), 0, "seed {seed}");
+            drop(tree);
+            db.close().expect("closed");
+        });
+    }
+}
