@@ -166,15 +166,18 @@ impl Transaction {
             return Ok(Read { value, ticket: Some(ticket).filter(|_| before < Some(mode)), is_locked_by_other: false });
         }
         let value = match on_locked {
-            OnLocked::ReadCommitted => tree.get(&self.engine, key, View::newest_for(self.changes.txn()))?,
+            OnLocked::ReadCommitted => self.newest_in(tree, key)?,
             _ => None,
         };
         Ok(Read { value, ticket: None, is_locked_by_other: true })
     }
 
     fn get_newest(&self, of: RowsOf<'_>, key: &[u8]) -> Result<Option<Vec<u8>>, Error> {
-        let state = self.state_of(of)?;
-        self.changes.unless_over(state.get(&self.engine, key, View::newest_for(self.changes.txn())))
+        self.newest_in(self.state_of(of)?, key)
+    }
+
+    fn newest_in(&self, tree: &TreeState, key: &[u8]) -> Result<Option<Vec<u8>>, Error> {
+        self.changes.unless_over(tree.get(&self.engine, key, View::newest_for(self.changes.txn())))
     }
 
     /// Locks a row of `tree` and reads it; `None`: another transaction has the lock. The transaction has an intent on
