@@ -70,8 +70,9 @@ mutants: setup ## Try 200 mistakes (MUTANTS) that cargo-mutants makes in store, 
 
 CALM_SECONDS ?= 60
 
-figures: setup ## Figures of reads, durable updates, bulk loads, indexes, inserts, snapshots, transactions, the store, and a limited machine (docs/benchmarks.md); 10 GiB, some 50 minutes
+figures: setup ## Figures of reads, durable updates, bulk loads, indexes, inserts, batches, snapshots, transactions, the store, and a limited machine (docs/benchmarks.md); 10 GiB, some 50 minutes
 	$(CARGO) build --release --quiet --package millpond-cli
+	$(CARGO) build --release --quiet --package millpond-workload --features redb --example batch_figures
 	$(CARGO) build --release --quiet --package millpond-workload --example read_figures --example scan_figures \
 		--example update_figures --example bulk_figures --example index_figures --example insert_figures --example store_figures \
 		--example snapshot_figures --example held_figures --example transaction_figures
@@ -81,6 +82,10 @@ figures: setup ## Figures of reads, durable updates, bulk loads, indexes, insert
 	target/release/examples/bulk_figures $(FIGURES_DIR)
 	target/release/examples/index_figures $(FIGURES_DIR)
 	target/release/examples/insert_figures $(FIGURES_DIR)
+	target/release/examples/batch_figures $(FIGURES_DIR)
+	$(MILLPOND) bench --dir=$(FIGURES_DIR) --remove --threads=2 --time=10 --report-interval=0 bulk_insert
+	$(MILLPOND) bench --dir=$(FIGURES_DIR) --remove --tables=1 --table-size=1000000 --threads=4 --time=10 --report-interval=0 \
+		random_batches
 	target/release/examples/snapshot_figures $(FIGURES_DIR) && rm -r $(FIGURES_DIR)
 	target/release/examples/held_figures $(FIGURES_DIR) 20 60
 	target/release/examples/transaction_figures $(FIGURES_DIR) && rm -r $(FIGURES_DIR)

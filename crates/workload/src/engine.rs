@@ -256,6 +256,13 @@ pub trait Session {
     /// [`Error::Engine`]: the engine failed.
     fn insert_row(&mut self, table: TableNo, row: &Row) -> Result<Outcome, Error>;
 
+    /// `INSERT INTO sbtestN (id, k, c, pad) VALUES (?, ?, ?, ?), ...`, with the index on `k` if there is one: all rows
+    /// or none.
+    ///
+    /// # Errors
+    /// [`Error::Engine`]: the engine failed.
+    fn insert_rows(&mut self, table: TableNo, rows: &[Row]) -> Result<Outcome, Error>;
+
     /// `INSERT INTO sbtestN VALUES (?, ?), ...` with these ids, each with `k` equal to the id, into the table of a
     /// session from [`Engine::bulk_session`]. An engine that cannot insert so many rows at once splits them.
     ///

@@ -176,8 +176,10 @@ fn every_workload_runs_by_its_name_and_leaves_a_sound_database() {
         ("select_random_ranges", 1.0, 0.0),
         ("oltp_delete", 0.0, 1.0),
         ("bulk_insert", 0.0, 0.0),
+        ("random_batches", 0.0, 20.0),
     ] {
-        let args = ["bench", "--table-size=500", "--time=0", "--events=200", "--threads=2", "--dir=db", workload];
+        let args = ["--table-size=500", "--time=0", "--events=200", "--threads=2", "--batch-size=20", "--dir=db"];
+        let args = [&["bench"], &args[..], &[workload]].concat();
         let output = run(dir.path(), &args);
         assert_code(&output, 0);
         let text = out(&output);

@@ -77,6 +77,8 @@ pub(crate) struct BenchArgs {
     ///   bulk_insert             many rows in one statement, each thread into its own table
     ///                           'sbtestN.bulk'; an event is a row, and rows are inserted in
     ///                           packets of up to 512 KiB of SQL
+    ///   random_batches          --batch-size new rows with ids anywhere, inserted together (not
+    ///                           one of sysbench's); each row counts as a query
     ///
     /// or the insert benchmark, Tokutek's with the steps of iibench:
     ///
@@ -247,6 +249,10 @@ pub(crate) struct MixArgs {
     /// Rows deleted, then inserted again, in a transaction, 0 to 10000
     #[arg(long, value_name = "N", default_value = "1", value_parser = values::count::<u32>)]
     delete_inserts: u32,
+
+    /// Rows in a batch of random_batches, 1 to 1000000
+    #[arg(long, value_name = "N", default_value = "1000", value_parser = values::count::<u32>)]
+    batch_size: u32,
 
     /// Run statements without BEGIN and COMMIT; each commits by itself
     #[arg(long, value_name = "BOOL", default_value = "false", default_missing_value = "true", num_args = 0..=1)]
@@ -468,6 +474,7 @@ impl BenchArgs {
             delete_inserts: args.delete_inserts,
             range_selects: args.range_selects,
             auto_inc: self.load.auto_inc,
+            batch_size: args.batch_size,
             skip_trx: args.skip_trx,
             random_points: args.random_points,
             number_of_ranges: args.number_of_ranges,
@@ -487,9 +494,10 @@ impl BenchArgs {
         matches!(self.workload, Benchmark::Oltp(workload) if workload.is_transactional() && self.mix.skip_trx)
     }
 
-    /// Whether the statements of a transaction run together, between begin and commit.
-    pub(crate) fn runs_transactions(&self) -> bool {
+    /// Whether a transaction is one commit, however much it writes: a batch, or statements between begin and commit.
+    pub(crate) fn commits_once(&self) -> bool {
         match self.workload {
+            Benchmark::Oltp(Workload::RandomBatches) => true,
             Benchmark::Oltp(workload) => workload.is_transactional() && !self.mix.skip_trx,
             Benchmark::Insert => false,
             Benchmark::Orders => true,

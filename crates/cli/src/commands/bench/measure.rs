@@ -14,6 +14,7 @@ use workload::driver::{self, Finished, Interval, Observer, Pace, Plan};
 use workload::engine::Verified;
 use workload::figures::{IntervalFigures, Labels, RunFigures};
 use workload::generators::Client;
+use workload::generators::oltp::Workload;
 use workload::histogram_text::{histogram_block, histogram_buckets};
 use workload::probe::{self, SyncPairs};
 use workload::where_text::where_block;
@@ -25,7 +26,7 @@ use super::{BenchArgs, Job, checked, held, held_line, tell_unwatched};
 use crate::exit::{Answer, Failure};
 use crate::output::{print, talk};
 use crate::progress::Progress;
-use crate::values::{Format, Rate};
+use crate::values::{Benchmark, Format, Rate};
 
 /// Length of a probe of the device: a tenth of the run's time, at most a second. A run of a number of events may be
 /// short.
@@ -268,7 +269,7 @@ impl Talk<'_> {
 
     /// Commits of a transaction: one if its statements run together, otherwise one for each that writes.
     fn commits(&self, writes_per_transaction: f64) -> f64 {
-        if self.job.args.runs_transactions() { writes_per_transaction.min(1.0) } else { writes_per_transaction }
+        if self.job.args.commits_once() { writes_per_transaction.min(1.0) } else { writes_per_transaction }
     }
 
     /// Commits for each sync of the log, from the statements that wrote for each sync.
@@ -277,10 +278,12 @@ impl Talk<'_> {
     }
 
     /// Whether commits are comparable with sync pairs: there are some, all durable, none as large as a `bulk_insert`
-    /// packet.
+    /// packet or a batch.
     fn compares_commits(&self, writes_per_transaction: f64) -> bool {
         let is_durable = self.job.engine_settings.value("durability") == "commit";
-        is_durable && self.job.args.workload.uses_tables() && writes_per_transaction > 0.0
+        let workload = self.job.args.workload;
+        let is_small = workload.uses_tables() && workload != Benchmark::Oltp(Workload::RandomBatches);
+        is_durable && is_small && writes_per_transaction > 0.0
     }
 }
 

@@ -4,7 +4,7 @@ use std::hint::black_box;
 
 use ::millpond::{Db, Durability, Index, OnConflict, Transaction, Tree, TxnOptions, WriteBatch};
 
-use super::rows::{K_INDEX, K_LEN, Rows, c_of, id_of, k_of};
+use super::rows::{K_INDEX, K_LEN, Rows, c_of, id_of, inserted, k_of};
 use crate::Error;
 use crate::engine::{IdRange, KRange, Outcome, RangeSelect, Session, TableNo};
 use crate::generators::row::{C_LEN, Row};
@@ -46,6 +46,16 @@ impl MillpondSession {
 
     fn rows(&self, table: TableNo) -> &Rows {
         &self.tables[table.index()]
+    }
+
+    /// The insertion of these rows.
+    fn batch_of(&self, table: TableNo, rows: &[Row]) -> WriteBatch {
+        let (mut batch, to) = (WriteBatch::new(), self.rows(table));
+        for row in rows {
+            // A hidden key equals the id, so the rows' order does not depend on which thread is faster.
+            batch.insert(&to.table, row.id.to_be_bytes(), to.value(row));
+        }
+        batch
     }
 
     /// The table's index on `k`.
@@ -148,6 +158,10 @@ impl Session for MillpondSession {
         self.tables[table.index()].insert(row, self.txn.as_mut())
     }
 
+    fn insert_rows(&mut self, table: TableNo, rows: &[Row]) -> Result<Outcome, Error> {
+        inserted(self.db.write(self.batch_of(table, rows)).map(drop))
+    }
+
     fn insert_bulk(&mut self, ids: IdRange) -> Result<(), Error> {
         let Some(rows) = &self.bulk else {
             return Err(Error::Invalid("the session is not one of bulk_insert".to_owned()));
@@ -161,13 +175,8 @@ impl Session for MillpondSession {
     }
 
     fn load_rows(&mut self, table: TableNo, rows: &[Row]) -> Result<(), Error> {
-        let mut batch = WriteBatch::new();
+        let mut batch = self.batch_of(table, rows);
         batch.durability(LOAD_DURABILITY);
-        let to = self.rows(table);
-        for row in rows {
-            // The hidden key equals the id too, so the rows' order does not depend on which thread is faster.
-            batch.insert(&to.table, row.id.to_be_bytes(), to.value(row));
-        }
         self.db.write(batch).map(drop).map_err(Error::engine)
     }
 }

@@ -130,6 +130,15 @@ impl<'l, S: Session> Client<'l, S> {
                 let row = &self.transaction.rows[row];
                 return guard.wrote(session.insert_row(table, row)?, table, row.id, queries);
             }
+            Statement::InsertRows { table } => {
+                let rows = &self.transaction.rows;
+                let first = rows.first().map_or(0, |row| row.id);
+                let mut inserted = Queries::default();
+                let step = guard.wrote(session.insert_rows(table, rows)?, table, first, &mut inserted)?;
+                // Each row counts, so that batches of any size compare.
+                queries.write += inserted.write * rows.len() as u64;
+                return Ok(step);
+            }
             Statement::DeleteInsert { table, row } => return self.delete_insert(table, row, queries),
             Statement::BulkRow => {
                 if let Some(ids) = self.packet.as_mut().and_then(Packet::add) {

@@ -135,6 +135,7 @@ impl Load {
                 return Err(Error::NoIndex(table));
             }
             load.new_ids.push(match workload {
+                Workload::RandomBatches => NewIds::spread(engine.begin_run(table)?),
                 Workload::Insert if !mix.auto_inc => NewIds::spread(engine.begin_run(table)?),
                 _ => NewIds::above(engine.last_id(table)?.max(set.table_size)),
             });
@@ -203,6 +204,12 @@ impl Load {
                 transaction.statements.push(Statement::CountRanges { table: TableNo::from_index(0) });
             }
             Workload::BulkInsert => transaction.statements.push(Statement::BulkRow),
+            Workload::RandomBatches => {
+                let table = self.draw_table(random);
+                let row = |_| Row::random(self.new_ids[table.index()].draw(), &self.keys, random);
+                transaction.rows.extend((0..self.mix.batch_size).map(row));
+                transaction.statements.push(Statement::InsertRows { table });
+            }
             Workload::PointSelect
             | Workload::ReadOnly
             | Workload::ReadWrite

@@ -11,7 +11,10 @@ const COUNT_MAX: u32 = 10_000;
 /// Most ids in one range.
 const RANGE_SIZE_MAX: u32 = 10_000_000;
 
-/// sysbench's options of its OLTP workloads, by its names and with its defaults.
+/// Most rows in one batch.
+const BATCH_SIZE_MAX: u32 = 1_000_000;
+
+/// sysbench's options of its OLTP workloads, by its names and with its defaults, and one for batches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mix {
     /// Rows selected by id; `oltp_point_select` always selects one.
@@ -36,6 +39,8 @@ pub struct Mix {
     pub range_selects: bool,
     /// Whether `oltp_insert` takes the next id above all others; otherwise it draws spread ids.
     pub auto_inc: bool,
+    /// Rows in a batch of `random_batches`.
+    pub batch_size: u32,
     /// Whether transactions have no begin and commit.
     pub skip_trx: bool,
     /// Values of `k` in a statement of `select_random_points`.
@@ -60,6 +65,7 @@ impl Default for Mix {
             delete_inserts: 1,
             range_selects: true,
             auto_inc: true,
+            batch_size: 1000,
             skip_trx: false,
             random_points: 10,
             number_of_ranges: 10,
@@ -84,6 +90,7 @@ impl Mix {
             ("index-updates", self.index_updates, 0, COUNT_MAX),
             ("non-index-updates", self.non_index_updates, 0, COUNT_MAX),
             ("delete-inserts", self.delete_inserts, 0, COUNT_MAX),
+            ("batch-size", self.batch_size, 1, BATCH_SIZE_MAX),
             ("random-points", self.random_points, 1, COUNT_MAX),
             ("number-of-ranges", self.number_of_ranges, 1, COUNT_MAX),
         ] {
@@ -138,7 +145,8 @@ impl Mix {
             | Workload::Delete
             | Workload::RandomPoints
             | Workload::RandomRanges
-            | Workload::BulkInsert => none,
+            | Workload::BulkInsert
+            | Workload::RandomBatches => none,
         };
         if mix.range_selects {
             return mix;

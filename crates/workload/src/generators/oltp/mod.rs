@@ -13,6 +13,7 @@
 //! | `select_random_points` | the rows of 10 values of `k` |
 //! | `select_random_ranges` | how many rows are in 10 ranges of `k` |
 //! | `bulk_insert` | one row of a packet, which is inserted when it is full |
+//! | `random_batches` | 1,000 rows anywhere, inserted together (not one of sysbench's) |
 //!
 //! `oltp_read_only`, `oltp_read_write` and `oltp_write_only` run their statements between a begin and a commit; in the
 //! other workloads each statement is a transaction of its own. A transaction here is one event of sysbench.

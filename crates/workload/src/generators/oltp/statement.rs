@@ -60,6 +60,11 @@ pub enum Statement {
         /// The place of the row in [`Transaction::rows`].
         row: usize,
     },
+    /// Insert all rows of [`Transaction::rows`] together.
+    InsertRows {
+        /// Into this table.
+        table: TableNo,
+    },
     /// Read the rows of the values of `k` in [`Transaction::points`].
     SelectPoints {
         /// Of this table.

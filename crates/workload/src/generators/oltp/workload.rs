@@ -6,7 +6,7 @@ use std::str::FromStr;
 
 use crate::names::by_name;
 
-/// A workload, by sysbench's name.
+/// A workload, by sysbench's name where it is one of sysbench's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Workload {
     /// One row by id.
@@ -31,11 +31,13 @@ pub enum Workload {
     RandomRanges,
     /// `INSERT INTO sbtestN VALUES (?, ?), ...`, each thread into a table of its own.
     BulkInsert,
+    /// Not one of sysbench's: `INSERT INTO sbtestN (id, k, c, pad) VALUES (?, ?, ?, ?), ...`, with new ids anywhere.
+    RandomBatches,
 }
 
 impl Workload {
     /// All workloads, in the order in which help lists them.
-    pub const ALL: [Workload; 11] = [
+    pub const ALL: [Workload; 12] = [
         Workload::PointSelect,
         Workload::ReadOnly,
         Workload::ReadWrite,
@@ -47,6 +49,7 @@ impl Workload {
         Workload::RandomPoints,
         Workload::RandomRanges,
         Workload::BulkInsert,
+        Workload::RandomBatches,
     ];
 
     /// The name on the command line.
@@ -63,6 +66,7 @@ impl Workload {
             Workload::RandomPoints => "select_random_points",
             Workload::RandomRanges => "select_random_ranges",
             Workload::BulkInsert => "bulk_insert",
+            Workload::RandomBatches => "random_batches",
         }
     }
 

@@ -51,6 +51,7 @@ fn name_and_table(statement: &Statement) -> (&'static str, Option<TableNo>) {
         Statement::InsertRow { table, .. } => ("insert", Some(*table)),
         Statement::SelectPoints { table } => ("points", Some(*table)),
         Statement::CountRanges { table } => ("ranges", Some(*table)),
+        Statement::InsertRows { table } => ("rows", Some(*table)),
         Statement::BulkRow => ("row", None),
     }
 }
@@ -77,6 +78,7 @@ fn every_transaction_has_sysbenchs_statements_in_its_order() {
         (Workload::RandomPoints, vec![("points", 1)]),
         (Workload::RandomRanges, vec![("ranges", 1)]),
         (Workload::BulkInsert, vec![("row", 1)]),
+        (Workload::RandomBatches, vec![("rows", 1)]),
     ] {
         let load = load(workload, 1, Mix::default());
         assert!(draws(&load, 50).iter().all(|transaction| shape(transaction) == wanted), "{workload}");
