@@ -1,7 +1,7 @@
 //! Figures of reads in the pool: `make figures`.
 //!
 //! `read_figures DIR [ROWS [SECONDS]]` makes a database of ROWS rows (1 million) in DIR, unless it exists. It measures
-//! point reads and scans of 100 rows, with all pages in the pool, and prints a Markdown table with medians of three
+//! point reads, scans of 100 rows and of all, with all pages in the pool, and prints a Markdown table with medians of three
 //! runs of SECONDS (3). Machines are shared, so rates are also given per second of CPU used. `runnable` is the share of
 //! the threads' time for which they waited for a CPU.
 
@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
-use millpond::{ByteSize, Db, Durability, Options, Tree, WriteBatch};
+use millpond::{ByteSize, Db, Durability, Options, Snapshot, Tree, WriteBatch};
 use rustix::time::{ClockId, clock_gettime};
 
 /// Bytes of a value, as in sysbench's rows.
@@ -47,8 +47,29 @@ fn run() -> Outcome<()> {
     for threads in [1, 2] {
         figure(&format!("scans of 100 rows, {threads} threads"), threads, length, false, &tree, rows, scan)?;
     }
+    for (what, at) in [("a scan of all rows", None), ("the same at a snapshot", Some(db.snapshot()?))] {
+        let mut runs = (0..3).map(|_| scan_all(&tree, at.as_ref(), rows)).collect::<Outcome<Vec<_>>>()?;
+        runs.sort_unstable();
+        let (elapsed, used) = (runs[1].0.as_secs_f64(), runs[1].1.as_secs_f64());
+        let gb_per_s = rows as f64 * (8 + VALUE) as f64 / elapsed / 1e9;
+        println!("| {what}: {gb_per_s:.2} GB/s | {:.0} | {:.0} | | |", rows as f64 / elapsed, rows as f64 / used);
+    }
     db.close()?;
     Ok(())
+}
+
+/// Scans all rows; returns the time, and the CPU time.
+fn scan_all(tree: &Tree, at: Option<&Snapshot>, rows: u64) -> Outcome<(Duration, Duration)> {
+    let (began, cpu_before) = (Instant::now(), cpu());
+    let mut scan = match at {
+        Some(snapshot) => snapshot.scan(tree, ..)?,
+        None => tree.scan(..),
+    };
+    let mut found = 0;
+    while let Some((key, value)) = scan.next_row()? {
+        found += u64::from(key.len() == 8 && value.len() == VALUE);
+    }
+    if found == rows { Ok((began.elapsed(), cpu() - cpu_before)) } else { Err(format!("{found} rows").into()) }
 }
 
 /// The tree of `rows` rows, all in the pool.

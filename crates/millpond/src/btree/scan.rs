@@ -5,7 +5,7 @@ use std::ops::{Bound, Range};
 use super::descent::{Restarts, Root, Stop, Target, leaf_read, leaves_ahead};
 use crate::base::error::{Error, MEND_TREE};
 use crate::base::ids::{PageId, SpaceId, TxnId};
-use crate::base::page::view::PageView;
+use crate::base::page::view::{PageView, entry_places};
 use crate::base::row::{Row, Stamp};
 use crate::core::Core;
 
@@ -20,16 +20,30 @@ pub(crate) fn owned((key, value): RowRef<'_>) -> OwnedRow {
     (key.to_vec(), value.to_vec())
 }
 
-/// Rows of a leaf, copied into one piece of memory, in key order; taken from either end.
+/// Rows of a leaf, in key order; taken from either end. Their entries are copied as they are, most often in one piece.
 #[derive(Default)]
 pub(crate) struct Rows {
+    /// Copies of the entries.
     bytes: Vec<u8>,
-    /// For each row, offsets into `bytes`: where its key begins, where its value begins, and where that ends.
-    places: Vec<[usize; 3]>,
+    places: Vec<RowPlace>,
+    /// The beginning of all keys, which entries do not keep, and behind it the rest of the key that was read last.
+    key: Vec<u8>,
+    prefix_len: usize,
     /// The rows not taken yet, as indexes into `places`.
     left: Range<usize>,
     /// Rows whose payloads are elsewhere, as indexes into `places`.
     elsewhere: Vec<(usize, Elsewhere)>,
+    /// Payloads that were elsewhere, with the rows' indexes, which ascend.
+    found: Vec<(usize, Vec<u8>)>,
+}
+
+/// Offsets of a row's parts in the memory of [`Rows`].
+#[derive(Clone, Copy)]
+struct RowPlace {
+    suffix: usize,
+    value: usize,
+    payload: usize,
+    end: usize,
 }
 
 /// Where a row's payload is, if it is not in the leaf.
@@ -60,9 +74,23 @@ impl Rows {
         Some(self.row(index))
     }
 
-    fn row(&self, index: usize) -> RowRef<'_> {
-        let [key, value, end] = self.places[index];
-        (&self.bytes[key..value], &self.bytes[value..end])
+    fn row(&mut self, index: usize) -> RowRef<'_> {
+        let RowPlace { suffix, value, payload, end } = self.places[index];
+        let (suffix, payload) = (&self.bytes[suffix..value], &self.bytes[payload..end]);
+        let key = match self.prefix_len {
+            0 => suffix,
+            prefix => {
+                self.key.truncate(prefix);
+                // Suffixes are short: a call to copy one takes longer than the copy.
+                match suffix {
+                    [a] => self.key.push(*a),
+                    [a, b] => self.key.extend([*a, *b]),
+                    _ => self.key.extend_from_slice(suffix),
+                }
+                &self.key
+            }
+        };
+        (key, if self.found.is_empty() { payload } else { found_at(&self.found, index).unwrap_or(payload) })
     }
 
     /// The undo pages that lead from the rows' versions here to the ones before, each once.
@@ -86,25 +114,20 @@ impl Rows {
         if self.elsewhere.is_empty() {
             return Ok(Some(()));
         }
-        let mut gone = Vec::new();
+        let mut gone = 0;
         for (index, place) in std::mem::take(&mut self.elsewhere) {
-            let Some(payload) = find(self.row(index), place)? else {
-                *self = Rows::default();
-                return Ok(None);
-            };
-            let Some(payload) = payload else {
-                gone.push(index);
-                continue;
-            };
-            let [key, value, _] = self.places[index];
-            let begin = self.bytes.len();
-            self.bytes.extend_from_within(key..value);
-            let value = self.bytes.len();
-            self.bytes.extend_from_slice(&payload);
-            self.places[index] = [begin, value, self.bytes.len()];
-        }
-        for index in gone.into_iter().rev() {
-            self.places.remove(index);
+            let index = index - gone;
+            match find(self.row(index), place)? {
+                Some(Some(payload)) => self.found.push((index, payload)),
+                Some(None) => {
+                    self.places.remove(index);
+                    gone += 1;
+                }
+                None => {
+                    *self = Rows::default();
+                    return Ok(None);
+                }
+            }
         }
         self.left = 0..self.places.len();
         Ok(Some(()))
@@ -131,13 +154,32 @@ impl Rows {
         self.bytes.clear();
         self.places.clear();
         self.elsewhere.clear();
-        let prefix = page.prefix();
-        let entries = page.entries(first..end);
+        self.found.clear();
+        self.key.clear();
+        self.key.extend_from_slice(page.prefix());
+        self.prefix_len = self.key.len();
+        let entries = page.offsets(first..end);
+        let (mut low, mut high) = (usize::MAX, 0);
+        for offset in entries.clone() {
+            (low, high) = (low.min(offset), high.max(offset));
+        }
+        // In one piece, unless other rows take more of it: memory is read in its order, once.
+        let all = low..page.entry_end(high);
+        let is_one_piece = entries.len() > 0 && all.len() <= 2 * entries.len() * page.mean_entry_len();
+        if is_one_piece {
+            self.bytes.extend_from_slice(page.part(all));
+        }
         self.places.reserve(entries.len());
-        // As many bytes as this number of entries has on average, so that memory grows once.
-        self.bytes.reserve(entries.len() * (page.page_size() / page.len().max(1) + prefix.len()));
-        for (index, (suffix, value)) in (first..).zip(entries) {
-            let payload = match seen(page, index, value, hides)? {
+        for (index, offset) in (first..).zip(entries) {
+            let at = if is_one_piece {
+                offset - low
+            } else {
+                let at = self.bytes.len();
+                self.bytes.extend_from_slice(page.part(offset..page.entry_end(offset)));
+                at
+            };
+            let [suffix, value, end] = entry_places(&self.bytes, at);
+            let here = match seen(page, index, &self.bytes[value..end], hides)? {
                 Seen::Gone => continue,
                 Seen::Row(payload) => payload,
                 Seen::Elsewhere(here, place) => {
@@ -145,16 +187,17 @@ impl Rows {
                     here
                 }
             };
-            let key = self.bytes.len();
-            self.bytes.extend_from_slice(prefix);
-            self.bytes.extend_from_slice(suffix);
-            let value = self.bytes.len();
-            self.bytes.extend_from_slice(payload);
-            self.places.push([key, value, self.bytes.len()]);
+            let payload = end - here.len();
+            self.places.push(RowPlace { suffix, value, payload, end });
         }
         self.left = 0..self.places.len();
         Ok(())
     }
+}
+
+/// The payload of row `index`, if it was found elsewhere.
+fn found_at(found: &[(usize, Vec<u8>)], index: usize) -> Option<&[u8]> {
+    found.binary_search_by_key(&index, |found| found.0).ok().map(|at| &found[at].1[..])
 }
 
 /// The meaning of a leaf's entry for a reader.

@@ -178,6 +178,10 @@ impl Scan {
     /// # Errors
     /// Those of [`Tree::get`](crate::Tree::get).
     pub fn next_row(&mut self) -> Result<Option<RowRef<'_>>, Error> {
+        // Almost every call.
+        if self.follows.is_none() && !self.front.rows.is_empty() {
+            return Ok(self.front.rows.take_first());
+        }
         self.row_at(At::Front)
     }
 

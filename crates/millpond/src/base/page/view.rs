@@ -26,6 +26,16 @@ pub(crate) fn u16_at(bytes: &[u8], at: usize) -> usize {
     }
 }
 
+/// Where the entry that begins at `offset` has its suffix and its value: the suffix from the first offset to the second,
+/// the value from there to the third. 0 for an entry that is not in `bytes`.
+#[inline]
+pub(crate) fn entry_places(bytes: &[u8], offset: usize) -> [usize; 3] {
+    let suffix = offset + ENTRY_HEADER;
+    let value = suffix + u16_at(bytes, offset);
+    let end = value + u16_at(bytes, offset + 2);
+    if end <= bytes.len() { [suffix, value, end] } else { [0; 3] }
+}
+
 /// The length of the longest common beginning.
 pub(crate) fn common_len(a: &[u8], b: &[u8]) -> usize {
     // Two versions of a row are mostly equal: compare by steps first, each of which is one comparison of the CPU.
@@ -51,11 +61,6 @@ impl<'a> PageView<'a> {
 
     pub(crate) fn level(self) -> u8 {
         self.header().level
-    }
-
-    /// Bytes of the page.
-    pub(crate) fn page_size(self) -> usize {
-        self.bytes.len()
     }
 
     pub(crate) fn is_leaf(self) -> bool {
@@ -163,11 +168,26 @@ impl<'a> PageView<'a> {
         (self.bytes.get(start..middle).unwrap_or_default(), self.bytes.get(middle..end).unwrap_or_default())
     }
 
-    /// The suffixes and values of the entries in `range`; none if the page does not have them all. Finds the directory
-    /// only once.
-    pub(crate) fn entries(self, range: Range<usize>) -> impl ExactSizeIterator<Item = (&'a [u8], &'a [u8])> {
+    /// The offsets of the entries in `range`; none if the page does not have them all.
+    pub(crate) fn offsets(self, range: Range<usize>) -> impl ExactSizeIterator<Item = usize> + Clone {
         let offsets = self.slots().1.get(range).unwrap_or_default();
-        offsets.iter().map(move |offset| self.entry_at(usize::from(offset.get())))
+        offsets.iter().map(|offset| usize::from(offset.get()))
+    }
+
+    /// The end of the entry that begins at `offset`.
+    pub(crate) fn entry_end(self, offset: usize) -> usize {
+        entry_places(self.bytes, offset)[2]
+    }
+
+    /// Bytes that an entry takes on average, without its place in the directory.
+    pub(crate) fn mean_entry_len(self) -> usize {
+        let heap = usize::try_from(self.header().heap_start.get()).unwrap_or(0);
+        self.bytes.len().saturating_sub(heap) / self.len().max(1)
+    }
+
+    /// A part of the page; empty if the page does not have it.
+    pub(crate) fn part(self, range: Range<usize>) -> &'a [u8] {
+        self.bytes.get(range).unwrap_or_default()
     }
 
     /// Bytes that entry `index` takes, directory included.
