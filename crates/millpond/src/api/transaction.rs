@@ -19,7 +19,7 @@ use crate::txn::locks::Patience;
 use crate::txn::own_changes::OwnChanges;
 use crate::txn::slot::Slot;
 use crate::txn::snapshots::Live;
-use crate::undo::rollback::{roll_back, roll_back_to};
+use crate::undo::rollback::{roll_back_all, roll_back_to};
 use crate::write::batch::{BatchTarget, WriteBatch};
 use crate::write::op::Change;
 use crate::write::statement::{Failed, modify_statement, write_statement};
@@ -288,7 +288,7 @@ impl Transaction {
         self.changes.end();
         self.changes.txn().into_iter().for_each(|txn| self.engine.open_txns.remove(txn));
         let undone = own.map_or(Ok(()), |own| match self.engine.enter_statement() {
-            Ok(_gate) => undo(&self.engine, self.engine.txns.resume(own)),
+            Ok(_gate) => roll_back_all(&self.engine, self.engine.txns.resume(own)),
             // The next open undoes it.
             Err(error) => Err(error),
         });
@@ -331,7 +331,7 @@ impl Transaction {
             // Before its changes are undone: a reader must not take that for what is there.
             drop(ends);
             // If this fails, too, the first error says why.
-            let _ = undo(&engine, slot);
+            let _ = roll_back_all(&engine, slot);
             self.snapshot.take();
         }
         done
@@ -383,21 +383,6 @@ impl Drop for Ends<'_> {
             open.end(FAILED);
             changes.end();
             changes.txn().into_iter().for_each(|txn| engine.open_txns.remove(txn));
-        }
-    }
-}
-
-/// Undoes all changes of a transaction in this thread; purge goes on with what could not be undone.
-fn undo(engine: &Engine, slot: Slot<'_>) -> Result<(), Error> {
-    let Some(loser) = slot.into_loser() else { return Ok(()) };
-    match roll_back(engine, &loser) {
-        Ok(()) => {
-            engine.txns.undone(loser);
-            Ok(())
-        }
-        Err(error) => {
-            engine.txns.give_to_purge(loser);
-            Err(error)
         }
     }
 }

@@ -3,7 +3,7 @@
 use crossbeam_epoch::{Guard, pin};
 
 use crate::base::error::{Error, MEND_TREE};
-use crate::base::ids::{PageId, SpaceId};
+use crate::base::ids::{FrameId, PageId, SpaceId, TxnId};
 use crate::base::page::view::PageView;
 use crate::base::sync::preemption_point;
 use crate::base::waits::{WaitClass, Waited};
@@ -19,8 +19,11 @@ use crate::store::space::Share;
 /// Restarts after which an operation goes on in the lane of one.
 const RESTARTS_BEFORE_LANE: u32 = 8;
 
-/// Pages that an operation loads one by one before it gathers again: inner pages were missing, or guesses were wrong.
-const MISSED_BEFORE_GATHERING: u32 = 2;
+/// Pages that an operation loads one by one before it reads ahead again: inner pages were missing, or guesses were wrong.
+const MISSED_BEFORE_READING: u32 = 2;
+
+/// Keys for each page to be read ahead that are looked at.
+const KEYS_A_PAGE: usize = 16;
 
 /// Pages without an image that an operation may come to before that counts as damage. After a look at the parent, the
 /// page that it names may be given back. For that to happen again, another merge must just have come between.
@@ -93,7 +96,7 @@ impl<'p> Restarts<'p> {
     pub(super) fn begin_split(&mut self) {
         if self.held.is_in_lane() {
             // The pool may have shrunk meanwhile.
-            self.held.bound_kept(0);
+            self.held.bound_kept();
         } else {
             self.begin_wait();
         }
@@ -104,26 +107,46 @@ impl<'p> Restarts<'p> {
         self.held.keep_in_lane(pin);
     }
 
-    /// Whether it is time to [gather](Self::gather) the pages that the operation will come to. It is for the first page
-    /// loaded since the operation held nothing, and after every [`MISSED_BEFORE_GATHERING`] loaded one by one.
-    pub(crate) fn is_to_gather(&self) -> bool {
-        self.missed.is_multiple_of(MISSED_BEFORE_GATHERING)
+    /// Whether it is time to [read ahead](Self::read_ahead). It is at the first page that is missed since the operation
+    /// held nothing, and after every [`MISSED_BEFORE_READING`] loaded one by one.
+    pub(crate) fn is_to_read_ahead(&self) -> bool {
+        self.missed.is_multiple_of(MISSED_BEFORE_READING)
     }
 
-    /// Reads `ids` into memory, pages that the operation will probably come to, and keeps them until it ends or
-    /// [waits](Self::begin_wait). Does nothing unless at least two are missing. Nothing is latched here. May wait on
-    /// `admission`, `free_frame` and `page_read`.
-    pub(crate) fn gather(&mut self, ids: &[PageId]) {
-        if ids.iter().filter(|id| !self.pool.is_known(**id)).take(2).count() < 2 {
-            return;
+    /// Reads pages that the operation will probably come to: those of `keys`, which are sorted, that are missing. No page
+    /// is pinned: one that is evicted again before its use is loaded once more. Nothing is latched here. May wait on
+    /// `page_read`.
+    pub(crate) fn read_ahead<'a>(&self, core: &Core, keys: impl IntoIterator<Item = (&'a Root, &'a [u8])>) {
+        let most = self.pool.window();
+        if most > 1 {
+            self.pool.load_to_change(&missing_ahead(core, keys, most));
         }
-        // Some more pages are missed later, since `ids` are guesses.
-        let places = ids.len() + self.pool.way();
-        if !self.held.has_places(places) {
+    }
+
+    /// The same for a batch, which gives up everything first and waits for frames. `batch` is larger for a younger one.
+    /// May wait on `free_frame` and `page_read`.
+    pub(crate) fn read_ahead_for_batch<'a>(
+        &mut self,
+        core: &Core,
+        keys: impl IntoIterator<Item = (&'a Root, &'a [u8])>,
+        batch: TxnId,
+    ) -> Result<(), Error> {
+        let most = self.pool.window().min(self.pool.batch_window());
+        if most > 1 {
             self.begin_wait();
-            self.held.admit_batch(places);
+            self.pool.load_for_batch(&missing_ahead(core, keys, most), batch.0)?;
         }
-        self.held.load_together(ids);
+        Ok(())
+    }
+
+    /// Gives up the pages that the operation holds between its restarts, but not its place in the lane.
+    pub(crate) fn give_up_pages(&mut self) {
+        self.held.give_up_pages();
+    }
+
+    /// The frames of the pages that the operation holds between its restarts.
+    pub(crate) fn held_frames(&self) -> impl Iterator<Item = FrameId> {
+        self.held.frames()
     }
 
     /// Number of pages that the operation keeps in the lane; `None`: it is not in the lane.
@@ -347,31 +370,40 @@ fn leaf_ahead(core: &Core, root: &Root, key: &[u8]) -> Result<PageId, PageId> {
     }
 }
 
-/// Pages that an operation will probably come to.
-pub(crate) struct Ahead {
-    pub(crate) pages: Vec<PageId>,
-    /// Number of leaves among them.
-    pub(crate) leaves: usize,
+/// The page to look for on the way to the leaf of `key`: the leaf, or the inner page at which the guess ends.
+fn page_ahead(core: &Core, root: &Root, key: &[u8]) -> PageId {
+    leaf_ahead(core, root, key).unwrap_or_else(|above| above)
 }
 
-/// The leaves of `keys`, which are sorted, as far as they can be guessed, and inner pages whose children cannot: at
-/// most one page beyond `most`.
-pub(crate) fn pages_ahead<'a>(core: &Core, keys: impl IntoIterator<Item = (&'a Root, &'a [u8])>, most: usize) -> Ahead {
-    let mut ahead = Ahead { pages: Vec::new(), leaves: 0 };
-    for (root, key) in keys {
-        if ahead.pages.len() > most {
-            break;
-        }
-        let (page, is_leaf) = match leaf_ahead(core, root, key) {
-            Ok(leaf) => (leaf, true),
-            Err(above) => (above, false),
-        };
-        if ahead.pages.last() != Some(&page) {
-            ahead.pages.push(page);
-            ahead.leaves += usize::from(is_leaf);
+/// The leaves of `keys`, which are sorted, as far as they can be guessed, and inner pages whose children cannot: at most
+/// `most` that are not in memory.
+fn missing_ahead<'a>(core: &Core, keys: impl IntoIterator<Item = (&'a Root, &'a [u8])>, most: usize) -> Vec<PageId> {
+    let mut missing = Vec::new();
+    let mut last = None;
+    for (root, key) in keys.into_iter().take(KEYS_A_PAGE * most) {
+        let page = page_ahead(core, root, key);
+        if last.replace(page) != Some(page) && !core.pool.is_known(page) {
+            missing.push(page);
+            if missing.len() == most {
+                break;
+            }
         }
     }
-    ahead
+    missing
+}
+
+/// Whether `keys`, which are sorted, are of more than `most` leaves. A guess.
+pub(crate) fn are_of_more_leaves<'a>(
+    core: &Core,
+    keys: impl IntoIterator<Item = (&'a Root, &'a [u8])>,
+    most: usize,
+) -> bool {
+    let (mut leaves, mut last) = (0, None);
+    keys.into_iter().any(|(root, key)| {
+        let page = page_ahead(core, root, key);
+        leaves += usize::from(last.replace(page) != Some(page));
+        leaves > most
+    })
 }
 
 /// Descends to the target's leaf and latches it shared.

@@ -110,6 +110,17 @@ pub(crate) struct Engine {
 /// Most merge wishes that are kept; further ones are dropped.
 const MERGE_WISHES_MAX: usize = 1024;
 
+/// Most leaves that one group of a batch changes. A row in a group costs about the same from one leaf on; a batch of
+/// several groups costs some 10 us more in all.
+const GROUP_LEAVES: usize = 16;
+
+/// Most undo pages that one group needs.
+const GROUP_UNDO_PAGES: usize = 8;
+
+/// Most pages that the writer of a group keeps in memory at once, whatever the batch: few enough that frames for them
+/// are found under any load.
+pub(crate) const GROUP_PAGES: usize = 40;
+
 /// A page that may be worth a merge, because entries were removed from it.
 pub(crate) struct MergeWish {
     pub(crate) tree: Arc<TreeState>,
@@ -289,25 +300,20 @@ impl Engine {
         })
     }
 
-    /// Most leaves that a group of a batch may change: few enough that frames for them are found under any load.
-    pub(crate) fn batch_leaves(&self) -> usize {
-        (self.core.pool.len() / 16).max(4)
+    /// Most leaves that one group of a batch changes. A batch of more leaves is written in parts.
+    pub(crate) fn group_leaves(&self) -> usize {
+        (self.core.pool.len() / 16).clamp(4, GROUP_LEAVES)
     }
 
-    /// Most undo pages that a group of a batch may need, bounded for the same reason.
-    pub(crate) fn batch_undo_pages(&self) -> usize {
-        (self.core.pool.len() / 8).max(5)
+    /// Most undo pages that one group may need.
+    pub(crate) fn group_undo_pages(&self) -> usize {
+        (self.core.pool.len() / 8).clamp(5, GROUP_UNDO_PAGES)
     }
 
     /// Most undo pages that may wait for purge: few enough that most are still in memory. From half this number on,
     /// writers take part in purge.
     pub(crate) fn purge_pages_max(&self) -> usize {
         (self.core.pool.len() / 16).max(32)
-    }
-
-    /// Most leaves that purge reads together: few enough that batches find frames beside it.
-    pub(crate) fn purge_leaves(&self) -> usize {
-        (self.batch_leaves() / 2).min(64)
     }
 
     /// The keeper's tick: gives up transactions that were left alone for too long. Purge undoes them.

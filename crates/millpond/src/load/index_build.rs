@@ -248,7 +248,7 @@ impl Build {
     /// Number of notes that are applied together: a batch that changes so many leaves should fit in one group of the
     /// log, for then it locks no rows.
     fn together(&self) -> usize {
-        (self.engine().batch_leaves() / 4).clamp(1, NOTES_TOGETHER)
+        (self.engine().group_leaves() / 4).clamp(1, NOTES_TOGETHER)
     }
 
     /// Applies these notes one after the other, and takes them out of the list. `Some`: a transaction has locked a row,

@@ -108,13 +108,6 @@ impl Admission {
     }
 }
 
-impl Admitted<'_> {
-    /// The number of pages that the operation may pin.
-    pub(super) fn places(&self) -> usize {
-        self.places
-    }
-}
-
 impl State {
     /// Whether `places` places are free, or all are.
     fn has(&self, places: usize) -> bool {

@@ -40,10 +40,9 @@ const BESIDE_FRAME: usize = 2 * 40 + 8 + 16 + 18;
 /// Copies of inner pages take at most this part of the pool, as a divisor.
 const ROUTES_SHARE: usize = 64;
 
-/// The number of [`Admission`] places in a pool of `frames` frames: for operations that miss pages one by one, and for
-/// batches that gather theirs.
-pub(super) fn places(frames: usize) -> (usize, usize) {
-    ((frames / 16).max(1), frames / 16 + 2)
+/// The number of [`Admission`] places in a pool of `frames` frames.
+pub(super) fn places(frames: usize) -> usize {
+    (frames / 16).max(1)
 }
 
 /// The policy for a pool without a free frame: hand-off by the keeper, or a classic one.
@@ -59,6 +58,8 @@ pub(crate) struct PoolCounters {
     pub(crate) wait_free_us: AtomicU64,
     /// Part of `wait_free_us` spent behind an operation that itself waited for a frame.
     pub(crate) wait_free_behind_us: AtomicU64,
+    /// Most pages that the writer of a group has kept in memory at once.
+    pub(crate) group_pages_max: AtomicU64,
     /// Pages read ahead of need.
     pub(crate) read_ahead: AtomicU64,
     /// Frames taken.
@@ -72,6 +73,14 @@ pub(crate) struct PoolCounters {
 }
 
 impl PoolCounters {
+    /// Notes the pages that the writer of a group keeps in memory.
+    pub(crate) fn group_pages(&self, pages: usize) {
+        // A load first: most groups change nothing here.
+        if to_u64(pages) > self.group_pages_max.load(Ordering::Relaxed) {
+            self.group_pages_max.fetch_max(to_u64(pages), Ordering::Relaxed);
+        }
+    }
+
     /// Counts a pass that looked at `looked_at` pages and evicted `evicted` of them.
     pub(super) fn swept(&self, looked_at: usize, evicted: usize) {
         self.batch_scans.add(to_u64(looked_at));
@@ -129,9 +138,6 @@ pub(crate) struct Pool {
     route_bytes: AtomicUsize,
     /// Limits the pins of operations that miss pages one by one, so that most frames are left to others.
     pub(super) admission: Admission,
-    /// Limits the pins of batches, which ask for many together. They have a line of their own, since others would wait
-    /// long behind them.
-    pub(super) batches: Admission,
     pub(super) lane: Lane,
     pub(super) waits: Arc<Waits>,
     pub(crate) counters: PoolCounters,
@@ -184,8 +190,7 @@ impl Pool {
             bell_wanted: AtomicBool::new(false),
             keeper_busy_since_ns: AtomicU64::new(0),
             route_bytes: AtomicUsize::new(0),
-            admission: Admission::new(places(len).0),
-            batches: Admission::new(places(len).1),
+            admission: Admission::new(places(len)),
             lane: Lane::new(),
             waits,
             counters: PoolCounters::default(),
@@ -349,7 +354,6 @@ impl Pool {
     pub(crate) fn stop(&self) {
         self.line().stop();
         self.admission.wake_all();
-        self.batches.wake_all();
     }
 
     /// Leaves a copy of the inner page in `frame`, which is latched shared, unless copies take too much memory already.

@@ -41,7 +41,7 @@ impl Pool {
 
     /// Takes a free frame to read page `id` into. May wait on `free_frame`; callers hold no latch.
     pub(super) fn take_frame_for(&self, id: PageId) -> Result<FrameTicket<'_>, Error> {
-        one(self.take_from(self.instance_for(id), 1)?)
+        one(self.take_from(self.instance_for(id), 1, None)?)
     }
 
     /// The same for a caller that keeps other pages pinned: a free frame, or with `legacy` one that the caller frees by
@@ -60,7 +60,13 @@ impl Pool {
 
     /// Takes `count` free frames, all or none. May wait on `free_frame`; callers hold no latch and no frame.
     pub(crate) fn take_frames(&self, count: usize) -> Result<Vec<FrameTicket<'_>>, Error> {
-        self.take_from(self.any_instance(), count)
+        self.take_from(self.any_instance(), count, None)
+    }
+
+    /// The same for a batch with this number, which is larger for a younger batch: of several batches that wait, the
+    /// oldest is first.
+    pub(super) fn take_frames_for_batch(&self, count: usize, batch: u64) -> Result<Vec<FrameTicket<'_>>, Error> {
+        self.take_from(self.any_instance(), count, Some(batch))
     }
 
     /// Takes `count` frames, if they are free and no thread waits.
@@ -68,14 +74,14 @@ impl Pool {
         self.take_free_from(self.any_instance(), count)
     }
 
-    fn take_from(&self, at: usize, count: usize) -> Result<Vec<FrameTicket<'_>>, Error> {
+    fn take_from(&self, at: usize, count: usize, batch: Option<u64>) -> Result<Vec<FrameTicket<'_>>, Error> {
         if let Some(tickets) = self.take_free_from(at, count) {
             return Ok(tickets);
         }
         if self.line().stopped() {
             return self.take_last(count);
         }
-        self.timed_taking(|waited| self.take_or_wait(at, count, waited))
+        self.timed_taking(|waited| self.take_or_wait(at, count, batch, waited))
     }
 
     fn take_free_from(&self, at: usize, count: usize) -> Option<Vec<FrameTicket<'_>>> {
@@ -101,7 +107,13 @@ impl Pool {
     }
 
     /// Takes frames when none is free; says in `waited` whether there was a wait.
-    fn take_or_wait(&self, at: usize, count: usize, waited: &mut bool) -> Result<Vec<FrameTicket<'_>>, Error> {
+    fn take_or_wait(
+        &self,
+        at: usize,
+        count: usize,
+        batch: Option<u64>,
+        waited: &mut bool,
+    ) -> Result<Vec<FrameTicket<'_>>, Error> {
         match &self.empty {
             Empty::Handoff => self.steal_some(at, count),
             Empty::Classic(classic) => match self.take_classic(classic, at, count, waited)? {
@@ -110,7 +122,7 @@ impl Pool {
                 Got::Stopped => return self.take_last(count),
             },
         }
-        let ticket = match self.line().take_or_wait(count) {
+        let ticket = match self.line().take_or_wait(count, batch) {
             Taken::Frames(frames) => return Ok(self.tickets(frames)),
             Taken::Wait(ticket) => ticket,
             Taken::Stopped => return Err(self.no_frame()),

@@ -1,6 +1,8 @@
 //! Free frames, and the line (FIFO) of threads that wait for them.
 //!
-//! FREE-1  Frames go to waiters in arrival order. Newcomers take from the ring only while no thread waits.
+//! FREE-1  Frames go to waiters in arrival order. Newcomers take from the ring only while no thread waits. Batches that
+//!         wait for many frames exchange their places: among them the oldest batch is first. So batches end one after
+//!         the other, and no other thread loses its place by that.
 //! FREE-2  A giver pushes the frame, then looks for waiters. A waiter is counted, then looks for frames. A full fence
 //!         stands between the two steps of each. So either the giver sees the waiter, or the waiter sees the frame.
 //! FREE-3  A ticket ends once, by compare-and-swap: granted or cancelled. Frames that came too late go on to the next
@@ -21,6 +23,8 @@ pub(super) const CANCELLED: u8 = 2;
 /// A place in the line.
 pub(super) struct Ticket {
     count: usize,
+    /// For a batch: a number that is larger for a younger one.
+    batch: Option<u64>,
     pub(super) state: AtomicU8,
     /// The frames; empty: cancelled, or no frame is freed any more.
     pub(super) handoff: Arc<Handoff<Vec<FrameId>>>,
@@ -33,6 +37,18 @@ pub(super) struct FreeFrames {
     waiting: AtomicUsize,
     line: Mutex<VecDeque<Arc<Ticket>>>,
     stopped: AtomicBool,
+}
+
+/// FREE-1: moves the last ticket before the tickets of younger batches, each of which takes the next one's place.
+fn exchange_places(line: &mut VecDeque<Arc<Ticket>>) {
+    let Some(batch) = line.back().and_then(|last| last.batch) else { return };
+    let mut at = line.len() - 1;
+    for before in (0..at).rev() {
+        if line[before].batch.is_some_and(|other| other > batch) {
+            line.swap(before, at);
+            at = before;
+        }
+    }
 }
 
 /// The result of a request for frames.
@@ -100,20 +116,21 @@ impl FreeFrames {
         Some(frames)
     }
 
-    /// Takes `count` frames, or a place in the line for them.
-    pub(super) fn take_or_wait(&self, count: usize) -> Taken {
+    /// Takes `count` frames, or a place in the line for them. `batch`: the number of the batch that takes them.
+    pub(super) fn take_or_wait(&self, count: usize, batch: Option<u64>) -> Taken {
         if let Some(frames) = self.take(count) {
             return Taken::Frames(frames);
         }
         if self.stopped.load(Ordering::Acquire) {
             return Taken::Stopped;
         }
-        let ticket = Arc::new(Ticket { count, state: AtomicU8::new(WAITING), handoff: Handoff::new() });
+        let ticket = Arc::new(Ticket { count, batch, state: AtomicU8::new(WAITING), handoff: Handoff::new() });
         {
             let mut line = self.line.lock();
             // Before the ticket can be granted, which lowers the count.
             self.waiting.fetch_add(1, Ordering::SeqCst);
             line.push_back(Arc::clone(&ticket));
+            exchange_places(&mut line);
         }
         fence(Ordering::SeqCst);
         // FREE-2: a frame may have been pushed before this ticket was counted.
@@ -142,6 +159,9 @@ impl FreeFrames {
             let mut line = self.line.lock();
             while let Some(front) = line.front() {
                 if front.state.load(Ordering::Acquire) == WAITING {
+                    if self.ring.len() < front.count {
+                        break;
+                    }
                     let mut frames = Vec::with_capacity(front.count);
                     while frames.len() < front.count
                         && let Some(frame) = self.ring.pop()

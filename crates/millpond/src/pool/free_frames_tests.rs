@@ -23,7 +23,7 @@ fn a_ticket_that_is_killed_lets_the_next_in_and_loses_no_frame() {
     let waits = Waits::new(Duration::from_secs(1));
     let ended = |ticket: &Ticket| ticket.handoff.take_wait(WaitClass::FreeFrame, &waits);
     let free = FreeFrames::new();
-    let [two, one, late] = [2, 1, 1].map(|count| ticket(free.take_or_wait(count)));
+    let [two, one, late] = [2, 1, 1].map(|count| ticket(free.take_or_wait(count, None)));
     free.give(FrameId(7));
     // The oldest ticket wants two frames: neither a later ticket nor a newcomer passes it.
     assert_eq!((states(&[&two, &one, &late]), free.take(1), free.wanted()), (vec![WAITING; 3], None, 4));
@@ -37,8 +37,24 @@ fn a_ticket_that_is_killed_lets_the_next_in_and_loses_no_frame() {
     free.give(FrameId(8));
     assert_eq!(free.take(1), Some(vec![FrameId(8)]));
     // No frame is freed any more: waiters are told, and newcomers are too.
-    let last = ticket(free.take_or_wait(1));
+    let last = ticket(free.take_or_wait(1, None));
     free.stop();
     assert_eq!((ended(&last), free.wanted()), (vec![], 0));
-    assert!(matches!(free.take_or_wait(1), Taken::Stopped));
+    assert!(matches!(free.take_or_wait(1, None), Taken::Stopped));
+}
+
+/// FREE-1: batches exchange their places, and a thread between them keeps its own.
+#[test]
+fn the_oldest_of_the_batches_in_the_line_is_first() {
+    let waits = Waits::new(Duration::from_secs(1));
+    let ended = |ticket: &Ticket| ticket.handoff.take_wait(WaitClass::FreeFrame, &waits);
+    let free = FreeFrames::new();
+    let line = [(2, Some(7)), (1, None), (1, Some(9)), (1, Some(5)), (1, Some(8)), (1, None)];
+    let [seven, single, nine, five, eight, last] = line.map(|(count, batch)| ticket(free.take_or_wait(count, batch)));
+    // The order by now: 5, single, 7, 8, 9, last.
+    (0..7).for_each(|frame| free.give(FrameId(frame)));
+    assert_eq!((ended(&five), ended(&single)), (vec![FrameId(0)], vec![FrameId(1)]));
+    assert_eq!((ended(&seven), ended(&eight)), (vec![FrameId(2), FrameId(3)], vec![FrameId(4)]));
+    assert_eq!((ended(&nine), ended(&last)), (vec![FrameId(5)], vec![FrameId(6)]));
+    assert_eq!((free.wanted(), free.len()), (0, 0));
 }

@@ -1,8 +1,8 @@
 //! The pages that an operation holds between its restarts, and its right to hold them (POOL-4).
 //!
 //! An operation that misses pages asks for [admission](super::admission) first. Admitted, it pins the pages that it
-//! loads one by one, as many as a way from root to leaf has, and the pages that it loads together. An operation in the
-//! [lane](super::lane) needs no admission, and keeps all of its pages.
+//! loads one by one, as many as a way from root to leaf has. An operation in the [lane](super::lane) needs no admission,
+//! and keeps all of its pages.
 
 use smallvec::SmallVec;
 
@@ -11,17 +11,20 @@ use super::buffer_pool::Pool;
 use super::lane::InLane;
 use super::pin::Pin;
 use crate::base::error::Error;
-use crate::base::ids::PageId;
+use crate::base::ids::{FrameId, PageId};
 
 /// Number of pages from the root of a large tree to a leaf.
 const WAY: usize = 4;
 
+/// Most pages that an operation keeps in the lane.
+const KEPT_MAX: usize = 24;
+
 /// Pins, and the right to them.
 pub(crate) struct HeldPages<'p> {
     pool: &'p Pool,
-    /// The pages loaded last, one by one.
+    /// The pages loaded last, outside the lane.
     loaded: SmallVec<[Pin<'p>; 1]>,
-    /// The pages that were loaded together, or in the lane.
+    /// The pages that were loaded in the lane.
     kept: Vec<Pin<'p>>,
     lane: Option<InLane<'p>>,
     admitted: Option<Admitted<'p>>,
@@ -40,7 +43,8 @@ impl<'p> HeldPages<'p> {
         self.admitted = None;
     }
 
-    fn give_up_pages(&mut self) {
+    /// Gives up the pages.
+    pub(crate) fn give_up_pages(&mut self) {
         self.loaded.clear();
         self.kept.clear();
     }
@@ -70,24 +74,12 @@ impl<'p> HeldPages<'p> {
         }
     }
 
-    /// Waits on `admission` for the right to hold `places` pages. The operation holds nothing, and is not in the lane.
-    pub(crate) fn admit_batch(&mut self, places: usize) {
-        self.admitted = Some(self.pool.admit_batch(places));
-    }
-
-    /// Whether the operation may hold `places` pages.
-    pub(crate) fn has_places(&self, places: usize) -> bool {
-        self.lane.is_some() || self.admitted.as_ref().is_some_and(|admitted| admitted.places() >= places)
-    }
-
     /// Loads and holds the page. Outside the lane the operation unpins its pages before it waits for a frame that
     /// another thread must free: in a pool that has shrunk they may be all there is.
     pub(crate) fn load(&mut self, id: PageId) -> Result<(), Error> {
         if self.lane.is_some() {
             let pin = self.pool.load(id)?;
-            // A batch's number of changes times a tree's depth is below this limit. More pages come from descents that
-            // were given up.
-            self.bound_kept(0);
+            self.bound_kept();
             self.kept.push(pin);
             return Ok(());
         }
@@ -107,16 +99,6 @@ impl<'p> HeldPages<'p> {
         Ok(())
     }
 
-    /// Loads and holds those of the pages that can be loaded together.
-    pub(crate) fn load_together(&mut self, ids: &[PageId]) {
-        let pins = self.pool.load_together(ids);
-        if self.lane.is_none() {
-            self.kept.clear();
-        }
-        self.bound_kept(pins.len());
-        self.kept.extend(pins);
-    }
-
     /// Holds the page if the operation is in the lane.
     pub(crate) fn keep_in_lane(&mut self, pin: Pin<'p>) {
         if self.lane.is_some() {
@@ -124,11 +106,17 @@ impl<'p> HeldPages<'p> {
         }
     }
 
-    /// Gives up the kept pages if, with as many `more`, they are more than half of the pool.
-    pub(crate) fn bound_kept(&mut self, more: usize) {
-        if self.kept.len() + more > self.pool.len() / 2 {
+    /// Gives up the kept pages if they are too many: more than the leaves of a group and their ways from the root. The
+    /// others come from descents that were given up.
+    pub(crate) fn bound_kept(&mut self) {
+        if self.kept.len() > KEPT_MAX.min(self.pool.len() / 2) {
             self.kept.clear();
         }
+    }
+
+    /// The frames of the pages that the operation holds.
+    pub(crate) fn frames(&self) -> impl Iterator<Item = FrameId> {
+        self.loaded.iter().chain(&self.kept).map(Pin::frame_id)
     }
 
     /// Number of pages that the operation keeps in the lane; `None`: it is not in the lane.
@@ -149,11 +137,6 @@ impl Pool {
     /// nothing.
     pub(crate) fn admit(&self) -> Admitted<'_> {
         self.admission.enter(self.way(), &self.waits, |ns| self.counters.waited_behind(ns))
-    }
-
-    /// Admits an operation to miss pages and to pin `pins` of them. May wait on `admission`; callers hold nothing.
-    pub(super) fn admit_batch(&self, pins: usize) -> Admitted<'_> {
-        self.batches.enter(pins, &self.waits, |ns| self.counters.waited_behind(ns))
     }
 
     /// Waits for the lane of one. Callers hold nothing.

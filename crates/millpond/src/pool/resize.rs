@@ -29,9 +29,7 @@ impl Pool {
             back
         };
         self.instances.iter().for_each(|instance| instance.replacement.resize(count));
-        let (alone, batches) = places(count);
-        self.admission.resize(alone);
-        self.batches.resize(batches);
+        self.admission.resize(places(count));
         back.into_iter().for_each(|frame| self.ring_for(frame).give(frame));
         Ok(())
     }

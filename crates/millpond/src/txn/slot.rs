@@ -75,6 +75,8 @@ pub(crate) struct Own {
     row: Option<(SpaceId, Vec<u8>)>,
     /// A transaction of statements: a user's thread ends it.
     has_statements: bool,
+    /// A batch of several groups.
+    is_batch_in_parts: bool,
     /// The trees and tables on which it has an intent.
     intents: SmallVec<[SpaceId; 4]>,
     /// The number of the next reference to chunks of a long value.
@@ -114,6 +116,7 @@ impl Own {
             parts: None,
             row: None,
             has_statements: false,
+            is_batch_in_parts: false,
             intents: SmallVec::new(),
             next_reference: 0,
             first_wins: None,
@@ -322,6 +325,7 @@ impl Slot<'_> {
         mtr.commit(credit)?;
         self.all.locks.begin(self.own.txn);
         let header = UndoRef { page: id.number(), record: number };
+        self.own.is_batch_in_parts = !self.own.has_statements;
         self.own.parts = Some(Parts { header, records: Vec::new(), next: 0 });
         Ok(())
     }
@@ -470,6 +474,10 @@ impl Slot<'_> {
         // What a snapshot keeps is no debt: no writer can pay it.
         let waiting = directory.pages.len();
         let owed = directory.purge_debt.left(to_u64(self.own.marked_rows), to_u64(waiting), to_u64(most));
+        // A batch in parts purges as many rows as it leaves. Their leaves are in memory now; for a backlog they would
+        // be read once more.
+        let least = if self.own.is_batch_in_parts { to_u64(self.own.marked_rows) } else { 0 };
+        let owed = owed.max(least);
         let wakes = directory.is_waiting && directory.pages.ready() >= WAKE_AT;
         drop(directory);
         if self.own.has_statements || self.has_intents() {

@@ -61,6 +61,8 @@ pub(crate) struct Transactions {
     pub(crate) locks: Locks,
     /// Number of rows that purge has removed.
     pub(crate) purged_rows: AtomicU64,
+    /// Number of batches that were written leaf by leaf.
+    pub(crate) wide_batches: AtomicU64,
     /// Number of transactions of several groups that were undone.
     pub(crate) rollbacks: AtomicU64,
     /// Number of transactions that keep what their commit needs.
@@ -80,6 +82,7 @@ impl Transactions {
             snapshots,
             commits,
             purged_rows: AtomicU64::default(),
+            wide_batches: AtomicU64::default(),
             rollbacks: AtomicU64::default(),
             kept_ready: AtomicUsize::default(),
         }

@@ -28,6 +28,7 @@ impl Transactions {
     #[inline]
     pub(crate) fn hides(&self, view: View, txn: TxnId) -> bool {
         let hides = match view.at {
+            None if planted!("shown_before_the_commit") => false,
             None => self.locks.is_in_flight(txn),
             Some(at) => !self.commits.is_visible_at(txn, at),
         };

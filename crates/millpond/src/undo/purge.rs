@@ -35,7 +35,7 @@ use crate::base::page::op::PageOp;
 use crate::base::row::Row;
 use crate::base::sync::{self, JoinHandle};
 use crate::base::waits::enter_background;
-use crate::btree::descent::{LatchOrder, Restarts, Root, Stop, leaf_write, pages_ahead};
+use crate::btree::descent::{LatchOrder, Restarts, Root, Stop, leaf_write};
 use crate::btree::merge::is_underfull;
 use crate::engine::tree_state::TreeState;
 use crate::engine::{Engine, MergeWish};
@@ -288,9 +288,8 @@ fn purge_rows(engine: &Engine, mut marked: &[(SpaceId, Vec<u8>)]) -> Result<Look
             // Its kept pages are of earlier leaves, and the lane is for operations without progress: it starts afresh.
             restarts = Restarts::new(&core.pool);
         }
-        if matches!(stop, Stop::Load(_)) && restarts.is_to_gather() {
-            let keys = marked.iter().map(|(_, key)| (root, key.as_slice()));
-            restarts.gather(&pages_ahead(core, keys, engine.purge_leaves()).pages);
+        if matches!(stop, Stop::Load(_)) && restarts.is_to_read_ahead() {
+            restarts.read_ahead(core, marked.iter().map(|(_, key)| (root, key.as_slice())));
         }
         restarts.resolve(stop)?;
     }

@@ -92,6 +92,22 @@ pub(crate) fn roll_back(engine: &Engine, loser: &Loser) -> Result<(), Error> {
     end_header(&engine.core, loser.txn, loser.header)
 }
 
+/// Undoes all changes of the transaction of `slot` in this thread, and ends it; purge goes on with what could not be
+/// undone.
+pub(crate) fn roll_back_all(engine: &Engine, slot: Slot<'_>) -> Result<(), Error> {
+    let Some(loser) = slot.into_loser() else { return Ok(()) };
+    match roll_back(engine, &loser) {
+        Ok(()) => {
+            engine.txns.undone(loser);
+            Ok(())
+        }
+        Err(error) => {
+            engine.txns.give_to_purge(loser);
+            Err(error)
+        }
+    }
+}
+
 /// Undoes what the transaction of `slot` has changed since `savepoint`, which is one of its
 /// [savepoints](Slot::savepoint). If it fails, the transaction must be given up.
 pub(crate) fn roll_back_to(engine: &Engine, slot: &mut Slot<'_>, savepoint: u32) -> Result<(), Error> {

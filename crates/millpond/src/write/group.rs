@@ -8,15 +8,16 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 
 use crate::base::error::Error;
-use crate::base::ids::{Lsn, PageId, SpaceId, TxnId};
+use crate::base::ids::{FrameId, Lsn, PageId, SpaceId, TxnId};
 use crate::base::page::op::PageOp;
 use crate::base::sync::ReadGuard;
 use crate::base::waits::{WaitClass, Waited};
-use crate::btree::descent::{LatchOrder, Restarts, Stop, Target, leaf_read, leaf_write, pages_ahead};
+use crate::btree::descent::{LatchOrder, Restarts, Stop, Target, are_of_more_leaves, leaf_read, leaf_write};
 use crate::btree::split::{Pending, split_leaf};
-use crate::engine::Engine;
 use crate::engine::tree_state::{Gate, TreeState};
+use crate::engine::{Engine, GROUP_PAGES};
 use crate::mtr::{Mtr, TXN_LEN};
+use crate::pool::pin::PageWrite;
 use crate::txn::lock_table::Mode;
 use crate::txn::locks::Hold;
 use crate::txn::slot::Slot;
@@ -44,17 +45,18 @@ pub(crate) type Gates<'a> = SmallVec<[ReadGuard<'a, Gate>; TREES_INLINE]>;
 /// Number of trees of a batch up to which no memory is allocated.
 const TREES_INLINE: usize = 4;
 
-/// Writes one group: `ops`, or the first of them if the group is to change one leaf.
+/// Writes one group: `ops`, or the first of them if the group is to change one leaf. `ahead` are all ops that are left
+/// of the batch, from the first of `ops` on: their leaves are read together.
 pub(crate) fn write_group<'a>(
     engine: &Engine,
-    ops: &[Op<'a>],
+    (ops, ahead): (&[Op<'a>], &[Op<'a>]),
     extent: Extent,
     long_values: &LongValues<'_>,
     slot: &mut Slot<'_>,
 ) -> Result<GroupOutcome<'a>, Error> {
     let probable = probable_redo(ops);
-    let is_whole = extent != Extent::Leaf;
-    if is_whole && is_large(engine, probable) {
+    let is_whole = extent != Extent::Part;
+    if is_whole && (is_large(engine, probable) || is_wide(engine, ops)) {
         return Ok(GroupOutcome::TooLarge);
     }
     // Beside a snapshot, shortcuts may take about as much again.
@@ -69,14 +71,12 @@ pub(crate) fn write_group<'a>(
         match attempt(engine, ops, next, long_values, slot, &mut restarts) {
             Ok(done) => return Ok(GroupOutcome::Written(done)),
             Err(Obstacle::Stop(stop)) => {
-                if matches!(stop, Stop::Load(_)) && ops.len() > 1 && restarts.is_to_gather() {
-                    // At most a few more leaves than one group may change.
-                    let keys = ops.iter().map(|op| (&op.tree.root, op.key));
-                    let ahead = pages_ahead(&engine.core, keys, engine.batch_leaves());
-                    if is_whole && ahead.leaves > engine.batch_leaves() {
-                        return Ok(GroupOutcome::TooLarge);
+                if matches!(stop, Stop::Load(_)) && ahead.len() > 1 && restarts.is_to_read_ahead() {
+                    let keys = ahead.iter().map(|op| (&op.tree.root, op.key));
+                    match extent {
+                        Extent::Part => restarts.read_ahead_for_batch(&engine.core, keys, slot.txn())?,
+                        _ => restarts.read_ahead(&engine.core, keys),
                     }
-                    restarts.gather(&ahead.pages);
                 }
                 restarts.resolve(stop)?;
             }
@@ -86,7 +86,12 @@ pub(crate) fn write_group<'a>(
             }
             Err(Obstacle::Full(root, pending)) => match split_leaf(&engine.core, root, &pending, &mut restarts) {
                 Err(Error::OutOfSpace(_)) if !next.is_short_of_room => next.is_short_of_room = true,
-                split => split?,
+                split => {
+                    split?;
+                    if !is_whole && planted!("leaf_forgotten_after_split") {
+                        return Ok(GroupOutcome::Written(Done { end: Lsn::ZERO, was_there: false, ops: ops.len() }));
+                    }
+                }
             },
             Err(Obstacle::Again) => {}
             // Without shortcuts the group may fit.
@@ -152,10 +157,20 @@ const READ_VERSIONS_OF: usize = 32;
 /// Whether the group takes more undo pages or more redo than a group may.
 fn is_too_large(engine: &Engine, obstacle: &Obstacle<'_, '_>) -> bool {
     match obstacle {
-        Obstacle::Undo(pages) => *pages > engine.batch_undo_pages(),
+        Obstacle::Undo(pages) => *pages > engine.group_undo_pages(),
         Obstacle::Redo(bytes) => *bytes > engine.limits.batch_bytes,
         _ => false,
     }
+}
+
+/// Whether a batch probably changes more leaves than a group may. Looks at some of its keys, if it has so many.
+pub(super) fn is_wide(engine: &Engine, ops: &[Op<'_>]) -> bool {
+    let most = engine.group_leaves();
+    if ops.len() <= most {
+        return false;
+    }
+    let some = ops.iter().step_by(ops.len().div_ceil(2 * most));
+    are_of_more_leaves(&engine.core, some.map(|op| (&op.tree.root, op.key)), most)
 }
 
 /// Whether the entries that are to go into one leaf fill many leaves.
@@ -186,8 +201,8 @@ pub(crate) fn attempt<'p, 'a>(
     slot: &mut Slot<'_>,
     restarts: &mut Restarts<'p>,
 ) -> Result<Done, Obstacle<'p, 'a>> {
-    let is_whole = extent != Extent::Leaf;
-    let most_leaves = if is_whole { engine.batch_leaves() } else { 1 };
+    let is_whole = extent != Extent::Part;
+    let most_leaves = engine.group_leaves();
     let log = &engine.core.log;
     let changes = ops.iter().filter(|op| !matches!(op.change, Change::Expect(_)));
     let pages = changes.take(most_leaves).count() + slot.pages().len();
@@ -195,7 +210,11 @@ pub(crate) fn attempt<'p, 'a>(
         return Err(Obstacle::TooLarge);
     }
     let credit = restarts.reserve(log, redo_len, pages)?;
-    let (mut leaves, ops) = latch_leaves(engine, ops, most_leaves, !is_whole)?;
+    let (mut leaves, mut ops) = latch_leaves(engine, ops, most_leaves, !is_whole)?;
+    if leaves.len() + restarts.held_frames().count() + engine.group_undo_pages() > GROUP_PAGES {
+        // What leads to the leaves is not needed any more.
+        restarts.give_up_pages();
+    }
     // The records of shortcuts need room, too.
     let looks_at = if cuts_chains && !is_short_of_room { looks_at(slot.txn(), ops.len()) } else { 0 };
     let (txn, in_parts, first_wins) = (slot.txn(), extent != Extent::Batch, slot.first_wins().cloned());
@@ -210,7 +229,16 @@ pub(crate) fn attempt<'p, 'a>(
         Some(RowObstacle::Replaces(tree, reference)) => return Err(Obstacle::Replaces(tree, reference)),
         None => {}
     }
-    if let Some(full) = find_full(&leaves, &planned) {
+    let mut full = find_full(&leaves, &planned);
+    if let Some(FullLeaf { leaf, .. }) = full.take_if(|full| !is_whole && full.leaf > 0) {
+        // First the leaves before it.
+        let (root, page) = &leaves[leaf];
+        let is_here = |op: &Op<'_>| op.tree.space == root.space() && page.view().covers(op.key);
+        ops = &ops[..ops.iter().position(is_here).unwrap_or(ops.len())];
+        leaves.truncate(leaf);
+        planned = plan(ops, &leaves, slot.undo(), context)?;
+    }
+    if let Some(full) = full {
         let oldest = engine.txns.oldest();
         let gain = leaves[full.leaf].1.view().compactable(oldest);
         let wanted = if is_short_of_room { 0 } else { worth_compacting(engine) };
@@ -242,6 +270,7 @@ pub(crate) fn attempt<'p, 'a>(
         return Err(Obstacle::Redo(exact));
     }
     hold_absent(engine, txn, &planned.absent)?;
+    count_pages(engine, &leaves, &undo.pages, restarts);
     let first_undo = leaves.len();
     let ids: SmallVec<[PageId; LEAVES_INLINE]> = leaves.iter().map(|(_, page)| page.id()).collect();
     let UndoPages { pages, records, .. } = undo;
@@ -258,7 +287,7 @@ pub(crate) fn attempt<'p, 'a>(
         record.append(slot.undo(), |op| mtr.apply(first_undo + record.page, id, op))?;
     }
     let end = match extent {
-        Extent::Statement | Extent::Leaf => mtr.commit(credit)?,
+        Extent::Statement | Extent::Part => mtr.commit(credit)?,
         Extent::Batch => {
             mtr.note_txn(txn);
             slot.commit(mtr, credit)?
@@ -269,8 +298,16 @@ pub(crate) fn attempt<'p, 'a>(
     Ok(done(end))
 }
 
+/// Notes how many pages the writer keeps in memory.
+fn count_pages(engine: &Engine, leaves: &Leaves<'_, '_>, undo: &[PageWrite<'_>], restarts: &Restarts<'_>) {
+    let latched = leaves.iter().map(|(_, page)| page).chain(undo);
+    let latched: SmallVec<[FrameId; LEAVES_INLINE]> = latched.map(PageWrite::frame_id).collect();
+    let others = restarts.held_frames().filter(|frame| !latched.contains(frame));
+    engine.core.pool.counters.group_pages(latched.len() + others.count());
+}
+
 /// Latches the leaves of all keys exclusively, from left to right (BTREE-3); returns them with the ops whose leaves
-/// they are. With `only_first`: at most `most` leaves, and the first ops, which are in them.
+/// they are. With `only_first`: at most `most` leaves, up to the first that is not at hand, and the ops in them.
 fn latch_leaves<'p, 's, 'a>(
     engine: &'p Engine,
     ops: &'s [Op<'a>],
@@ -290,8 +327,15 @@ fn latch_leaves<'p, 's, 'a>(
         }
         let order = if leaves.is_empty() { LatchOrder::First } else { LatchOrder::Further };
         let before = Waited::on(WaitClass::RecentClosed);
-        let leaf = leaf_write(&engine.core, root, op.key, order)?;
-        leaves.iter().for_each(|(_, page)| page.pass_on(before));
+        let leaf = match leaf_write(&engine.core, root, op.key, order) {
+            Err(Stop::Load(_) | Stop::Refused(_)) if only_first && !leaves.is_empty() => {
+                return Ok((leaves, &ops[..index]));
+            }
+            leaf => leaf?,
+        };
+        if before.elapsed_us() > 0 {
+            leaves.iter().for_each(|(_, page)| page.pass_on(before));
+        }
         leaves.push((root, leaf));
     }
     Ok((leaves, ops))

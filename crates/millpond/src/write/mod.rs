@@ -28,6 +28,7 @@ pub(crate) mod statement;
 pub(crate) mod undo;
 
 use std::borrow::Cow;
+use std::sync::atomic::Ordering;
 
 use crate::base::error::Error;
 use crate::base::ids::{Lsn, SpaceId};
@@ -38,6 +39,7 @@ use crate::options::durability::Durability;
 use crate::txn::lock_table::Mode;
 use crate::txn::slot::Slot;
 use crate::undo::purge::end_and_purge;
+use crate::undo::rollback::roll_back_all;
 use crate::write::chunks::{Bytes, LongValues, ensure_chunk_trees, sort};
 use crate::write::group::{enter_all, write_group};
 use crate::write::op::Op;
@@ -74,7 +76,15 @@ pub(crate) fn apply_with(
 ) -> Result<Option<Done>, Error> {
     let mut slot = engine.txns.begin(&engine.core.store)?;
     loop {
-        match attempt(&mut slot)? {
+        let applied = match attempt(&mut slot) {
+            Ok(applied) => applied,
+            Err(error) => {
+                // What cannot be undone now, purge undoes later.
+                let _ = roll_back_all(engine, slot);
+                return Err(error);
+            }
+        };
+        match applied {
             Applied::Done(done) => {
                 end_and_purge(engine, slot);
                 return Ok(Some(done));
@@ -110,7 +120,7 @@ pub(crate) fn try_apply(
         long_values.expand(engine, &mut ops, slot)?;
     }
     loop {
-        match write_group(engine, &ops, extent, &long_values, slot)? {
+        match write_group(engine, (&ops, &ops), extent, &long_values, slot)? {
             GroupOutcome::Written(done) => return Ok(Applied::Done(done)),
             GroupOutcome::Locked(space, key, stamp) => return Ok(Applied::Locked(space, key.to_vec(), stamp)),
             GroupOutcome::TooLarge if size == Size::OneGroup => return Ok(Applied::TooLarge),
@@ -120,6 +130,7 @@ pub(crate) fn try_apply(
             GroupOutcome::TooLarge if !slot.has_intents() => return Ok(Applied::InParts(intents(ops.iter().copied()))),
             GroupOutcome::TooLarge => {
                 slot.begin_parts(&engine.core)?;
+                engine.txns.wide_batches.fetch_add(1, Ordering::Relaxed);
                 return write_all(engine, ops.into_owned(), &mut long_values, slot).map(Applied::Done);
             }
             GroupOutcome::Replaces(tree, reference) => {

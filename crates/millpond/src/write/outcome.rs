@@ -46,8 +46,8 @@ pub(crate) enum Extent {
     Batch,
     /// A statement of a transaction that is committed later.
     Statement,
-    /// A part of a batch or statement that is too large for one group: the changes of one leaf.
-    Leaf,
+    /// A part of a batch or statement that is too large for one group: the changes of a few leaves.
+    Part,
 }
 
 /// The reason why an attempt to write a group ended without it.

@@ -6,6 +6,7 @@
 
 use std::borrow::Cow;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use crate::base::error::Error;
 use crate::base::ids::{Lsn, TxnId};
@@ -19,6 +20,7 @@ use crate::txn::locks::{Hold, too_many_locks};
 use crate::txn::slot::Slot;
 use crate::txn::view::View;
 use crate::undo::purge::end_and_purge;
+use crate::undo::rollback::roll_back_all;
 use crate::write::chunks::{Bytes, LongValues, sort};
 use crate::write::group::{Gates, enter_all, write_group};
 use crate::write::op::Op;
@@ -43,6 +45,7 @@ impl<'e> Large<'e> {
     pub(super) fn begin(engine: &'e Engine, mut slot: Slot<'e>, trees: &'e [Arc<TreeState>]) -> Result<Self, Error> {
         let gates = enter_all(engine, trees.iter())?;
         slot.begin_parts(&engine.core)?;
+        engine.txns.wide_batches.fetch_add(1, Ordering::Relaxed);
         Ok(Large { engine, _gates: gates, slot })
     }
 
@@ -64,9 +67,17 @@ impl<'e> Large<'e> {
         if ops.iter().any(|op| op.value_len() > engine.limits.value) {
             long_values.expand(engine, &mut ops, &mut slot)?;
         }
-        let done = write_all(engine, ops.into_owned(), &mut long_values, &mut slot)?;
-        end_and_purge(engine, slot);
-        Ok(done)
+        match write_all(engine, ops.into_owned(), &mut long_values, &mut slot) {
+            Ok(done) => {
+                end_and_purge(engine, slot);
+                Ok(done)
+            }
+            Err(error) => {
+                // What cannot be undone now, purge undoes later.
+                let _ = roll_back_all(engine, slot);
+                Err(error)
+            }
+        }
     }
 }
 
@@ -201,13 +212,16 @@ pub(super) fn write_in_parts<'a>(
     slot: &mut Slot<'_>,
 ) -> Result<Done, Error> {
     let (mut written, mut was_there) = (0, None);
-    let mut bytes = PART_PAGES * engine.core.store.page_size();
+    let mut most = Most { keys: 1, bytes: PART_PAGES * engine.core.store.page_size() };
     let mut owed = 0;
     while written < ops.len() {
         engine.pay_inside(&mut owed);
-        let part = &ops[written..written + part_len(&ops[written..], bytes)];
-        match write_group(engine, part, Extent::Leaf, long_values, slot)? {
+        let left = &ops[written..];
+        let part = &left[..part_len(left, most)];
+        match write_group(engine, (part, left), Extent::Part, long_values, slot)? {
             GroupOutcome::Written(done) => {
+                // The leaves of the next part have about as many keys.
+                most.keys = 2 * done.ops;
                 written += done.ops;
                 was_there.get_or_insert(done.was_there);
             }
@@ -217,7 +231,7 @@ pub(super) fn write_in_parts<'a>(
                 sort(&mut ops[written..]);
             }
             GroupOutcome::Locked(..) => return Err(Error::Bug("a part of a batch waits for its rows itself".into())),
-            GroupOutcome::TooLarge if bytes > 0 => bytes /= 2,
+            GroupOutcome::TooLarge if most.bytes > 0 => most.bytes /= 2,
             GroupOutcome::TooLarge => {
                 let message = format!("one row of {} does not fit one group of the log", part[0].tree);
                 return Err(Error::Bug(message.into()));
@@ -230,14 +244,22 @@ pub(super) fn write_in_parts<'a>(
 /// Most redo that a part of a batch probably takes, in pages: its changes are in one leaf.
 const PART_PAGES: usize = 2;
 
-/// Number of the first `ops` that probably take at most `bytes` of redo. They are of one tree; the ops of a key stay
-/// together.
-fn part_len(ops: &[Op<'_>], bytes: usize) -> usize {
+/// The size of a part, at most. One key fits in any case.
+#[derive(Clone, Copy)]
+struct Most {
+    keys: usize,
+    /// Bytes of redo.
+    bytes: usize,
+}
+
+/// Number of the first `ops` that are a part. They are of one tree; the ops of a key stay together.
+fn part_len(ops: &[Op<'_>], most: Most) -> usize {
     let mut total = 0;
     let mut len = 0;
-    for of_key in ops.chunk_by(|one, next| one.tree.space == next.tree.space && one.key == next.key) {
+    let keys = ops.chunk_by(|one, next| one.tree.space == next.tree.space && one.key == next.key);
+    for of_key in keys.take(most.keys) {
         total += probable_redo(of_key);
-        if len > 0 && (total > bytes || of_key[0].tree.space != ops[0].tree.space) {
+        if len > 0 && (total > most.bytes || of_key[0].tree.space != ops[0].tree.space) {
             break;
         }
         len += of_key.len();

@@ -19,6 +19,7 @@ use crate::txn::view::View;
 use crate::write::batch::{Place, WriteBatch};
 use crate::write::chunks::ensure_chunk_trees;
 use crate::write::entry_changes::EntryChanges;
+use crate::write::group::is_wide;
 use crate::write::op::{Change, Decide, Op};
 use crate::write::outcome::{Applied, Done, Extent, Size};
 use crate::write::parts::{HowToLock, Large, lock_row};
@@ -182,7 +183,8 @@ pub(super) fn write_rows_of(engine: &Engine, batch: &WriteBatch, slot: &mut Slot
     ensure_chunk_trees(engine, &wanted.row_ops)?;
     intents(wanted.asked()).into_iter().try_for_each(|space| slot.intend(space, &engine.waits))?;
     let indexes = wanted.enter(engine);
-    if wanted.has_expectations || !wanted.rows.iter().any(|row| wanted.must_read(row)) {
+    let is_to_read = wanted.rows.iter().any(|row| wanted.must_read(row));
+    if wanted.has_expectations || !is_to_read || is_wide(engine, &wanted.row_ops) {
         return wanted.lock_and_write_in(engine, &indexes, slot);
     }
     // Mostly no other transaction is in the way: then the stamps are all the locks that are needed.
@@ -324,7 +326,8 @@ pub(crate) fn write_rows(engine: &Engine, batch: &WriteBatch, durability: Durabi
     let done = if !wanted.rows.iter().any(|row| wanted.must_read(row)) {
         wanted.insert(engine)?.ok_or_else(|| Error::Bug("a batch of any size is too large".into()))?
     } else {
-        let is_large = is_large(engine, probable_redo(&wanted.of_trees) + probable_redo(&wanted.row_ops));
+        let is_large = is_large(engine, probable_redo(&wanted.of_trees) + probable_redo(&wanted.row_ops))
+            || is_wide(engine, &wanted.row_ops);
         let written = if is_large { None } else { wanted.expect_and_write(engine)? };
         match written {
             Some(done) => done,

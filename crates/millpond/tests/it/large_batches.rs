@@ -113,14 +113,14 @@ fn a_batch_that_fails_late_has_changed_nothing() {
             };
             assert!(is_it, "{error}");
             assert!(contents(&db).expect("read") == before, "round {round}: seen while it is undone");
-            // A writer waits until the batch is undone.
+            // The batch is undone already: a writer does not wait.
             tree.put(key(1), value(1, generation)).expect("written");
             assert!(contents(&db).expect("read") == before, "round {round}: undone");
             generation += 2;
         }
         settle(&db);
         let stats = db.stats();
-        assert!(stats.rollbacks == 6 && row_lock_waits(&db) > 0, "{stats:?}");
+        assert_eq!((stats.rollbacks, row_lock_waits(&db)), (6, 0), "undone before the error was returned");
         drop(tree);
         db.close().expect("closed");
     });
@@ -592,7 +592,9 @@ fn batches_and_readers_on_real_threads() {
     assert_eq!(generations.len(), 1, "{generations:?}");
     drop(tree);
     db.close().expect("closed");
-    assert!(sound(&disk).undo_pages < 80);
+    let undo_pages = sound(&disk).undo_pages;
+    // Some 60 for a batch. Those of a batch that failed wait for purge while the next is written.
+    assert!(undo_pages < 4 * 65, "{undo_pages}");
 }
 
 /// The process ends while a batch is in flight. Another writer has committed rows since that batch began, so their

@@ -64,4 +64,5 @@ mod transaction_orders;
 mod transactions;
 mod version_chains;
 mod ways_out;
+mod wide_batches;
 mod zones;

@@ -115,7 +115,12 @@ impl Frames {
 
     /// Takes `count` frames, waiting for them if need be. No frames: cancelled.
     fn take(&self, count: usize) -> Vec<FrameId> {
-        match self.free.take_or_wait(count) {
+        self.take_for(count, None)
+    }
+
+    /// The same for a batch.
+    fn take_for(&self, count: usize, batch: Option<u64>) -> Vec<FrameId> {
+        match self.free.take_or_wait(count, batch) {
             Taken::Frames(frames) => {
                 self.hold(&frames);
                 frames
@@ -209,8 +214,26 @@ fn waiters_for_two_and_for_one_do_not_block_each_other() {
     });
 }
 
+/// Two batches come in any order, each for both frames: neither waits for ever, whichever is first in the line.
+#[test]
+fn batches_that_exchange_places_get_their_frames() {
+    explore(Flaw::None, || {
+        let frames = Frames::new(1);
+        let pass = |batch| {
+            move |frames: &Frames| {
+                let all = frames.take_for(2, Some(batch));
+                all.into_iter().map(|frame| frames.give(frame)).count() == 2
+            }
+        };
+        let others = [start(&frames, pass(2)), start(&frames, pass(1))];
+        frames.give(FrameId(1));
+        others.into_iter().for_each(|other| assert!(other.join().expect("no panic")));
+        frames.assert_all_there(2);
+    });
+}
+
 fn in_line(frames: &Frames, count: usize) -> Arc<Ticket> {
-    match frames.free.take_or_wait(count) {
+    match frames.free.take_or_wait(count, None) {
         Taken::Wait(ticket) => ticket,
         _ => unreachable!("nothing is free"),
     }

@@ -132,7 +132,7 @@ impl Pool {
     }
 
     pub(super) fn take_frame(&self) -> Result<FrameTicket<'_>, Error> {
-        let frame = match self.free.take_or_wait(1) {
+        let frame = match self.free.take_or_wait(1, None) {
             Taken::Frames(frames) => frames[0],
             Taken::Wait(ticket) => {
                 self.bell.ring();
