@@ -1,7 +1,7 @@
 //! Figures of durable batches of random rows.
 //!
-//! `batch_figures DIR [SECONDS [ROWS]]`: batches of 1,000 rows, 8 bytes of random key and 184 of value, with an index on
-//! k, the value's first 4 bytes, which are random, too. Each batch is one durable commit, into a table of ROWS (1
+//! `batch_figures DIR [SECONDS [ROWS]]`: batches of 1,000 rows, 8 bytes of random key and 184 of value, with an index
+//! on k, the value's first 4 bytes, which are random, too. Each batch is one durable commit, into a table of ROWS (1
 //! million) rows. SECONDS (10) each: one thread with a pool of 1 GiB; four threads with a pool of a fourth of the data.
 //! With the feature `redb` also redb, one thread with a cache of 1 GiB. Three rounds, in turns. Each run has a new
 //! database in DIR. DIR must not exist, and is removed at the end. Prints a Markdown table, each line with its round.

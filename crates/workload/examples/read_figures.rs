@@ -1,9 +1,9 @@
 //! Figures of reads in the pool: `make figures`.
 //!
 //! `read_figures DIR [ROWS [SECONDS]]` makes a database of ROWS rows (1 million) in DIR, unless it exists. It measures
-//! point reads, scans of 100 rows and of all, with all pages in the pool, and prints a Markdown table with medians of three
-//! runs of SECONDS (3). Machines are shared, so rates are also given per second of CPU used. `runnable` is the share of
-//! the threads' time for which they waited for a CPU.
+//! point reads, scans of 100 rows and of all, with all pages in the pool, and prints a Markdown table with medians of
+//! three runs of SECONDS (3). Machines are shared, so rates are also given per second of CPU used. `runnable` is the
+//! share of the threads' time for which they waited for a CPU.
 
 use std::path::Path;
 use std::process::ExitCode;

@@ -19,7 +19,8 @@ use crate::store::space::Share;
 /// Restarts after which an operation goes on in the lane of one.
 const RESTARTS_BEFORE_LANE: u32 = 8;
 
-/// Pages that an operation loads one by one before it reads ahead again: inner pages were missing, or guesses were wrong.
+/// Pages that an operation loads one by one before it reads ahead again: inner pages were missing, or guesses were
+/// wrong.
 const MISSED_BEFORE_READING: u32 = 2;
 
 /// Keys for each page to be read ahead that are looked at.
@@ -113,9 +114,9 @@ impl<'p> Restarts<'p> {
         self.missed.is_multiple_of(MISSED_BEFORE_READING)
     }
 
-    /// Reads pages that the operation will probably come to: those of `keys`, which are sorted, that are missing. No page
-    /// is pinned: one that is evicted again before its use is loaded once more. Nothing is latched here. May wait on
-    /// `page_read`.
+    /// Reads pages that the operation will probably come to: those of `keys`, which are sorted, that are missing. No
+    /// page is pinned: one that is evicted again before its use is loaded once more. Nothing is latched here. May wait
+    /// on `page_read`.
     pub(crate) fn read_ahead<'a>(&self, core: &Core, keys: impl IntoIterator<Item = (&'a Root, &'a [u8])>) {
         let most = self.pool.window();
         if most > 1 {
@@ -132,9 +133,13 @@ impl<'p> Restarts<'p> {
         batch: TxnId,
     ) -> Result<(), Error> {
         let most = self.pool.window().min(self.pool.batch_window());
-        if most > 1 {
+        if most <= 1 || self.held.is_in_lane() {
+            return Ok(());
+        }
+        let missing = missing_ahead(core, keys, most);
+        if missing.len() > 1 {
             self.begin_wait();
-            self.pool.load_for_batch(&missing_ahead(core, keys, most), batch.0)?;
+            self.pool.load_for_batch(&missing, batch.0)?;
         }
         Ok(())
     }
@@ -147,6 +152,11 @@ impl<'p> Restarts<'p> {
     /// The frames of the pages that the operation holds between its restarts.
     pub(crate) fn held_frames(&self) -> impl Iterator<Item = FrameId> {
         self.held.frames()
+    }
+
+    /// Whether the operation is in the lane of one.
+    pub(crate) fn is_in_lane(&self) -> bool {
+        self.held.is_in_lane()
     }
 
     /// Number of pages that the operation keeps in the lane; `None`: it is not in the lane.
@@ -375,8 +385,8 @@ fn page_ahead(core: &Core, root: &Root, key: &[u8]) -> PageId {
     leaf_ahead(core, root, key).unwrap_or_else(|above| above)
 }
 
-/// The leaves of `keys`, which are sorted, as far as they can be guessed, and inner pages whose children cannot: at most
-/// `most` that are not in memory.
+/// The leaves of `keys`, which are sorted, as far as they can be guessed, and inner pages whose children cannot: at
+/// most `most` that are not in memory.
 fn missing_ahead<'a>(core: &Core, keys: impl IntoIterator<Item = (&'a Root, &'a [u8])>, most: usize) -> Vec<PageId> {
     let mut missing = Vec::new();
     let mut last = None;

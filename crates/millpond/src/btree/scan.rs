@@ -114,6 +114,8 @@ impl Rows {
         if self.elsewhere.is_empty() {
             return Ok(Some(()));
         }
+        // For a caller that goes on after an error.
+        self.left = 0..0;
         let mut gone = 0;
         for (index, place) in std::mem::take(&mut self.elsewhere) {
             let index = index - gone;

@@ -351,7 +351,7 @@ declare_stats! {
         "Transactions of several groups of the log, and large batches, that are not committed or not undone yet."
         => to_u64(engine.txns.locks.in_flight());
     wide_batches: Counter, "batches",
-        "Batches over more leaves, or with more redo, than one group of the log: written leaf by leaf."
+        "Batches over more leaves, or with more redo, than one group of the log: written in parts."
         => count(&engine.txns.wide_batches);
     group_pages_max: Gauge, "pages",
         "Most pages that the writer of one group of a batch or statement has kept in memory at once, since the open."

@@ -204,6 +204,14 @@ impl FreeFrames {
         }
     }
 
+    /// Ends the waits of batches for more than `most` frames: a pool that is made smaller may never have them free.
+    pub(super) fn cancel_batches(&self, most: usize) {
+        let line: Vec<_> = self.line.lock().iter().cloned().collect();
+        line.iter()
+            .filter(|ticket| ticket.batch.is_some() && ticket.count > most)
+            .for_each(|ticket| self.cancel(ticket));
+    }
+
     /// Ends all waits, and later ones at once: no frame is freed any more.
     pub(super) fn stop(&self) {
         self.stopped.store(true, Ordering::SeqCst);

@@ -57,4 +57,9 @@ fn the_oldest_of_the_batches_in_the_line_is_first() {
     assert_eq!((ended(&seven), ended(&eight)), (vec![FrameId(2), FrameId(3)], vec![FrameId(4)]));
     assert_eq!((ended(&nine), ended(&last)), (vec![FrameId(5)], vec![FrameId(6)]));
     assert_eq!((free.wanted(), free.len()), (0, 0));
+    // A pool that is made smaller ends the waits of batches that want too much, and no others.
+    let line = [(3, Some(1)), (3, None), (2, Some(2))];
+    let [large, single, small] = line.map(|(count, batch)| ticket(free.take_or_wait(count, batch)));
+    free.cancel_batches(2);
+    assert_eq!((states(&[&large, &single, &small]), ended(&large)), (vec![CANCELLED, WAITING, WAITING], vec![]));
 }

@@ -1,8 +1,8 @@
 //! The pages that an operation holds between its restarts, and its right to hold them (POOL-4).
 //!
 //! An operation that misses pages asks for [admission](super::admission) first. Admitted, it pins the pages that it
-//! loads one by one, as many as a way from root to leaf has. An operation in the [lane](super::lane) needs no admission,
-//! and keeps all of its pages.
+//! loads one by one, as many as a way from root to leaf has. An operation in the [lane](super::lane) needs no
+//! admission, and keeps its pages, up to a bound.
 
 use smallvec::SmallVec;
 
@@ -106,10 +106,10 @@ impl<'p> HeldPages<'p> {
         }
     }
 
-    /// Gives up the kept pages if they are too many: more than the leaves of a group and their ways from the root. The
-    /// others come from descents that were given up.
+    /// Gives up the kept pages if they are too many: as many as the leaves of a group in the lane and the pages on the
+    /// way to them. The others come from descents that were given up.
     pub(crate) fn bound_kept(&mut self) {
-        if self.kept.len() > KEPT_MAX.min(self.pool.len() / 2) {
+        if self.kept.len() >= KEPT_MAX.min(self.pool.len() / 2) {
             self.kept.clear();
         }
     }

@@ -1,10 +1,10 @@
 //! The buffer pool: frames, the page table, page replacement, and the line of threads that wait for a frame.
 //!
 //! POOL-1  A frame is in exactly one place: the ring of free frames, the replacement queues, or one thread's hand.
-//! POOL-2  Free frames go to waiters in arrival order (FIFO); newcomers never pass them.
+//! POOL-2  Free frames go to waiters in arrival order (FIFO); newcomers never pass them, but for batches (FREE-1).
 //! POOL-3  A page leaves its frame only while it is clean, unpinned and unlatched.
 //! POOL-4  While an operation waits for a frame or a read, it holds no latch. It may keep the pins that it was
-//!         [admitted](admission) for, and an operation in the lane (see [`lane`]) keeps all of its pins.
+//!         [admitted](admission) for, and an operation in the lane (see [`lane`]) keeps its pins, 24 at most.
 //! POOL-5  A thread that finds a page by a hint only tries the latch, then checks the page's id. So no thread waits for
 //!         a read or write of a page that it never wanted.
 //!

@@ -18,21 +18,21 @@ use crate::base::waits::WaitClass;
 const TOGETHER: usize = 32;
 
 impl Pool {
-    /// Most pages that a thread is to [load](Self::load_to_change) together for its own use; no more than one: that does
-    /// not pay.
+    /// Most pages that a thread is to [load](Self::load_to_change) together for its own use; no more than one: that
+    /// does not pay.
     pub(crate) fn window(&self) -> usize {
         (self.len() / 64).min(TOGETHER)
     }
 
-    /// Reads those of `ids` that are not in memory, all together, as far as frames are free at once. The last free frames
-    /// are for threads that cannot go on without one. A thread that misses one of the pages meanwhile waits for this
-    /// read. A page that cannot be read has no entry afterwards: the next thread that loads it gets the error.
+    /// Reads those of `ids` that are not in memory, all together, as far as frames are free at once. The last free
+    /// frames are for threads that cannot go on without one. A thread that misses one of the pages meanwhile waits for
+    /// this read. A page that cannot be read has no entry afterwards: the next thread that loads it gets the error.
     pub(crate) fn load_many(&self, ids: &[PageId]) {
         self.load_leaving(ids, self.low(), |_, _| ());
     }
 
-    /// As [`load_many`](Self::load_many), of pages that the thread is about to change. It leaves fewer frames, and a page
-    /// counts as used: to evict it soon would cost a write beside the read.
+    /// As [`load_many`](Self::load_many), of pages that the thread is about to change. It leaves fewer frames, and a
+    /// page counts as used: to evict it soon would cost a write beside the read.
     pub(crate) fn load_to_change(&self, ids: &[PageId]) {
         self.load_leaving(ids, self.free_frames() / 2, |frame, meta| self.touch(frame, meta));
     }
@@ -43,12 +43,16 @@ impl Pool {
         if self.is_handoff() { (self.target() / 8).clamp(1, TOGETHER) } else { 1 }
     }
 
-    /// Reads those of `ids` that are not in memory, all together, for a batch that is about to change them. `batch` is a
-    /// number that is larger for a younger batch. Waits on `free_frame` for all frames at once: otherwise each would
+    /// Reads those of `ids` that are not in memory, all together, for a batch that is about to change them. `batch` is
+    /// a number that is larger for a younger batch. Waits on `free_frame` for all frames at once: otherwise each would
     /// cost a wait.
     pub(crate) fn load_for_batch(&self, ids: &[PageId], batch: u64) -> Result<(), Error> {
         if !ids.is_empty() {
-            let tickets = self.take_frames_for_batch(ids.len(), batch)?;
+            let tickets = match self.take_frames_for_batch(ids.len(), batch) {
+                // The pool was made smaller: one page after the other will do.
+                Err(_) if !self.line().stopped() => return Ok(()),
+                tickets => tickets?,
+            };
             let readings = ids.iter().zip(tickets).filter_map(|(&id, ticket)| self.begin_reading(id, ticket));
             let readings: Vec<_> = readings.collect();
             self.counters.read_ahead.fetch_add(to_u64(readings.len()), Ordering::Relaxed);

@@ -30,6 +30,7 @@ impl Pool {
         };
         self.instances.iter().for_each(|instance| instance.replacement.resize(count));
         self.admission.resize(places(count));
+        self.line().cancel_batches(self.window());
         back.into_iter().for_each(|frame| self.ring_for(frame).give(frame));
         Ok(())
     }
@@ -44,6 +45,8 @@ impl Pool {
 
     /// Retires frames beyond the end that are free or hold clean, unused pages. For the keeper alone.
     pub(crate) fn retire_step(&self) {
+        // Again: a batch may have reckoned with the larger pool, and waited later.
+        self.line().cancel_batches(self.window());
         for instance in &self.instances {
             for _ in 0..instance.free.len() {
                 match instance.free.take(1) {

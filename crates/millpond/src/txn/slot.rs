@@ -29,6 +29,15 @@ use crate::store::space::Share;
 /// Bytes of redo that a new undo page takes at most.
 const NEW_PAGE_REDO: usize = 128;
 
+/// Rows that a writer is to purge when its transaction has ended: as many as the larger number says.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Owed {
+    /// Its part of the debt of all writers.
+    pub(crate) debt: usize,
+    /// The rows that a batch in parts has left.
+    pub(crate) of_batch: usize,
+}
+
 /// An appended undo record.
 pub(crate) struct Appended {
     /// Index of its page among the slot's.
@@ -428,13 +437,13 @@ impl Slot<'_> {
 impl Slot<'_> {
     /// Ends the transaction. Returns how many rows its writer is to purge now, where `most` undo pages may wait for
     /// purge.
-    pub(crate) fn end(mut self, most: usize) -> usize {
+    pub(crate) fn end(mut self, most: usize) -> Owed {
         self.give_up(most)
     }
 
-    fn give_up(&mut self, most: usize) -> usize {
+    fn give_up(&mut self, most: usize) -> Owed {
         if std::mem::replace(&mut self.has_ended, true) {
-            return 0;
+            return Owed::default();
         }
         self.release_row();
         if self.own.parts.is_none() && self.own.cut_out.len() > CUT_OUT_TOGETHER {
@@ -444,7 +453,7 @@ impl Slot<'_> {
         if let Some(loser) = self.own.as_loser() {
             // The transaction failed. Its changes are undone before any of its pages are given up.
             self.all.give_to_purge(loser);
-            return 0;
+            return Owed::default();
         }
         let mut directory = self.all.directory.lock();
         let txn = self.own.txn;
@@ -474,10 +483,10 @@ impl Slot<'_> {
         // What a snapshot keeps is no debt: no writer can pay it.
         let waiting = directory.pages.len();
         let owed = directory.purge_debt.left(to_u64(self.own.marked_rows), to_u64(waiting), to_u64(most));
-        // A batch in parts purges as many rows as it leaves. Their leaves are in memory now; for a backlog they would
-        // be read once more.
-        let least = if self.own.is_batch_in_parts { to_u64(self.own.marked_rows) } else { 0 };
-        let owed = owed.max(least);
+        // A batch in parts purges as many rows as it leaves, unless a snapshot may see them. Their leaves are in memory
+        // now; for a backlog they would be read once more.
+        let is_seen = self.all.snapshots.oldest_hint().is_some();
+        let of_batch = if self.own.is_batch_in_parts && !is_seen { self.own.marked_rows } else { 0 };
         let wakes = directory.is_waiting && directory.pages.ready() >= WAKE_AT;
         drop(directory);
         if self.own.has_statements || self.has_intents() {
@@ -486,7 +495,7 @@ impl Slot<'_> {
         if wakes {
             self.all.work.notify_one();
         }
-        to_usize(owed)
+        Owed { debt: to_usize(owed), of_batch }
     }
 }
 

@@ -61,7 +61,7 @@ pub(crate) struct Transactions {
     pub(crate) locks: Locks,
     /// Number of rows that purge has removed.
     pub(crate) purged_rows: AtomicU64,
-    /// Number of batches that were written leaf by leaf.
+    /// Number of batches that were written in parts.
     pub(crate) wide_batches: AtomicU64,
     /// Number of transactions of several groups that were undone.
     pub(crate) rollbacks: AtomicU64,

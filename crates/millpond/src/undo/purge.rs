@@ -46,7 +46,7 @@ use crate::redo::append::{set_appended, take_appended};
 use crate::redo::credits::LogCredit;
 use crate::txn::purge_queue::Rest;
 use crate::txn::record::UndoRecord;
-use crate::txn::slot::Slot;
+use crate::txn::slot::{Owed, Slot};
 use crate::txn::versions::{NoVersions, PURGE_LOOKS_AT, Seen, Versions};
 use crate::txn::work::Work;
 use crate::undo::rollback::roll_back;
@@ -110,7 +110,8 @@ fn run(engine: &Engine) {
 /// Callers hold nothing but gates, for which the close of a database waits, and perhaps turns that come before the gate
 /// of spaces. May wait on `page_read`, `free_frame`, `log_space` and `metadata`.
 pub(crate) fn end_and_purge(engine: &Engine, slot: Slot<'_>) {
-    let owed = slot.end(engine.purge_pages_max());
+    let Owed { debt, of_batch } = slot.end(engine.purge_pages_max());
+    let owed = debt.max(of_batch);
     if owed == 0 {
         return;
     }
@@ -132,7 +133,7 @@ pub(crate) fn end_and_purge(engine: &Engine, slot: Slot<'_>) {
         }
     }
     let due = due.max(done.min(owed));
-    if due != done {
+    if due != done && of_batch <= debt {
         engine.txns.has_purged(due, done);
     }
     set_appended(own);

@@ -6,8 +6,9 @@
 //! came. When all records are undone, the header says that the transaction has ended (TXN-5). Until then the
 //! transaction's rows stay locked, and readers see the rows before it.
 //!
-//! The purge thread rolls back, or at an open at rest the opening thread. It waits as an operation does, for pages,
-//! frames and the log, and may use the rollback's share of the data file. Threads that wait for the rows wait for it.
+//! The writer of a batch rolls back, the thread of a transaction, or for what a crash cut short the purge thread; at an
+//! open at rest the opening thread. It waits as an operation does, for pages, frames and the log, and may use the
+//! rollback's share of the data file. Threads that wait for the rows wait for it.
 
 use std::collections::HashMap;
 

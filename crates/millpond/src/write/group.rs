@@ -45,7 +45,7 @@ pub(crate) type Gates<'a> = SmallVec<[ReadGuard<'a, Gate>; TREES_INLINE]>;
 /// Number of trees of a batch up to which no memory is allocated.
 const TREES_INLINE: usize = 4;
 
-/// Writes one group: `ops`, or the first of them if the group is to change one leaf. `ahead` are all ops that are left
+/// Writes one group: `ops`, or of a part the first of them. `ahead` are all ops that are left
 /// of the batch, from the first of `ops` on: their leaves are read together.
 pub(crate) fn write_group<'a>(
     engine: &Engine,
@@ -79,6 +79,10 @@ pub(crate) fn write_group<'a>(
                     }
                 }
                 restarts.resolve(stop)?;
+                // The pages that the operation keeps in the lane are bounded: a part goes on with the leaves at hand.
+                if is_whole && ops.len() > LANE_LEAVES && restarts.is_in_lane() {
+                    return Ok(GroupOutcome::TooLarge);
+                }
             }
             // Each split has the whole group tried again: too slow with many pages.
             Err(Obstacle::Full(_, pending)) if is_whole && is_of_many_pages(engine, &pending) => {
@@ -151,6 +155,10 @@ fn read_versions(engine: &Engine, ops: &[Op<'_>], txn: TxnId) {
     }
 }
 
+/// Most leaves of a group that is written in the lane. With them, the pages on the way to them, and undo pages, the
+/// group has [`GROUP_PAGES`] at most.
+const LANE_LEAVES: usize = 8;
+
 /// Most rows of a group for which undo pages are read.
 const READ_VERSIONS_OF: usize = 32;
 
@@ -202,7 +210,7 @@ pub(crate) fn attempt<'p, 'a>(
     restarts: &mut Restarts<'p>,
 ) -> Result<Done, Obstacle<'p, 'a>> {
     let is_whole = extent != Extent::Part;
-    let most_leaves = engine.group_leaves();
+    let most_leaves = engine.group_leaves().min(if restarts.is_in_lane() { LANE_LEAVES } else { usize::MAX });
     let log = &engine.core.log;
     let changes = ops.iter().filter(|op| !matches!(op.change, Change::Expect(_)));
     let pages = changes.take(most_leaves).count() + slot.pages().len();
@@ -211,6 +219,7 @@ pub(crate) fn attempt<'p, 'a>(
     }
     let credit = restarts.reserve(log, redo_len, pages)?;
     let (mut leaves, mut ops) = latch_leaves(engine, ops, most_leaves, !is_whole)?;
+    count_pages(engine, &leaves, &[], restarts);
     if leaves.len() + restarts.held_frames().count() + engine.group_undo_pages() > GROUP_PAGES {
         // What leads to the leaves is not needed any more.
         restarts.give_up_pages();
@@ -224,11 +233,7 @@ pub(crate) fn attempt<'p, 'a>(
     if planted!("absent_keys_held_early") {
         hold_absent(engine, txn, &planned.absent)?;
     }
-    match planned.stopped.filter(|_| is_whole || planned.ops == 0) {
-        Some(RowObstacle::Locked(space, key, stamp)) => return Err(Obstacle::Locked(space, key, stamp)),
-        Some(RowObstacle::Replaces(tree, reference)) => return Err(Obstacle::Replaces(tree, reference)),
-        None => {}
-    }
+    check_stopped(&mut planned, is_whole)?;
     let mut full = find_full(&leaves, &planned);
     if let Some(FullLeaf { leaf, .. }) = full.take_if(|full| !is_whole && full.leaf > 0) {
         // First the leaves before it.
@@ -237,6 +242,8 @@ pub(crate) fn attempt<'p, 'a>(
         ops = &ops[..ops.iter().position(is_here).unwrap_or(ops.len())];
         leaves.truncate(leaf);
         planned = plan(ops, &leaves, slot.undo(), context)?;
+        // A waiter may have had a row's lock entered in the table of locks meanwhile.
+        check_stopped(&mut planned, is_whole)?;
     }
     if let Some(full) = full {
         let oldest = engine.txns.oldest();
@@ -296,6 +303,19 @@ pub(crate) fn attempt<'p, 'a>(
     slot.appended(records.iter().map(RecordPlan::appended));
     slot.cut_out(planned.cut_out());
     Ok(done(end))
+}
+
+/// The obstacle at which the plan stopped, unless a part can be written up to there.
+fn check_stopped<'p, 'a>(planned: &mut Plan<'a>, is_whole: bool) -> Result<(), Obstacle<'p, 'a>> {
+    match planned.stopped.take() {
+        Some(RowObstacle::Locked(space, key, stamp)) if is_whole || planned.ops == 0 => {
+            Err(Obstacle::Locked(space, key, stamp))
+        }
+        Some(RowObstacle::Replaces(tree, reference)) if is_whole || planned.ops == 0 => {
+            Err(Obstacle::Replaces(tree, reference))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Notes how many pages the writer keeps in memory.

@@ -1,6 +1,6 @@
 //! Writes batches: plan under latches, then change, log, release, wait. A batch is a transaction.
 //!
-//! A batch that is too large for one group is written in parts: leaf by leaf, each part in a group of its own. Its rows
+//! A batch that is too large for one group is written in parts: a few leaves each, in a group of its own. Its rows
 //! are locked until it is committed ([`crate::txn`]).
 //!
 //! WRITE-1  Keys are taken in one order, that of [`sort`](crate::write::chunks::sort): rows of tables first. So two
@@ -79,8 +79,13 @@ pub(crate) fn apply_with(
         let applied = match attempt(&mut slot) {
             Ok(applied) => applied,
             Err(error) => {
-                // What cannot be undone now, purge undoes later.
-                let _ = roll_back_all(engine, slot);
+                // The close of the database waits for this. What cannot be undone now, purge undoes later, or the next
+                // open does.
+                if slot.is_in_parts()
+                    && let Ok(_gate) = engine.enter_statement()
+                {
+                    let _ = roll_back_all(engine, slot);
+                }
                 return Err(error);
             }
         };

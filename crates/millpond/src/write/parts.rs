@@ -57,27 +57,33 @@ impl<'e> Large<'e> {
     }
 
     /// Writes and commits `ops`, without a wait for the log.
-    pub(crate) fn write(self, mut ops: Vec<Op<'_>>) -> Result<Done, Error> {
-        let Large { engine, _gates, mut slot } = self;
+    pub(crate) fn write(mut self, ops: Vec<Op<'_>>) -> Result<Done, Error> {
+        match self.write_and_commit(ops) {
+            Ok(done) => {
+                end_and_purge(self.engine, self.slot);
+                Ok(done)
+            }
+            Err(error) => Err(self.fail(error)),
+        }
+    }
+
+    fn write_and_commit(&mut self, mut ops: Vec<Op<'_>>) -> Result<Done, Error> {
+        let (engine, slot) = (self.engine, &mut self.slot);
         sort(&mut ops);
         ops.iter().try_for_each(|op| check_sizes(engine, op))?;
         let bytes = Bytes::new();
         let mut long_values = LongValues::new(&bytes, engine.core.store.page_size());
         let mut ops: Cow<'_, [Op<'_>]> = Cow::Owned(ops);
         if ops.iter().any(|op| op.value_len() > engine.limits.value) {
-            long_values.expand(engine, &mut ops, &mut slot)?;
+            long_values.expand(engine, &mut ops, slot)?;
         }
-        match write_all(engine, ops.into_owned(), &mut long_values, &mut slot) {
-            Ok(done) => {
-                end_and_purge(engine, slot);
-                Ok(done)
-            }
-            Err(error) => {
-                // What cannot be undone now, purge undoes later.
-                let _ = roll_back_all(engine, slot);
-                Err(error)
-            }
-        }
+        write_all(engine, ops.into_owned(), &mut long_values, slot)
+    }
+
+    /// Gives the batch up because of this error. What cannot be undone now, purge undoes later.
+    pub(super) fn fail(self, error: Error) -> Error {
+        let _ = roll_back_all(self.engine, self.slot);
+        error
     }
 }
 
@@ -192,8 +198,8 @@ pub(crate) fn unlock_row(
     Ok(())
 }
 
-/// Writes `ops` in groups, and commits them together. The slot has begun parts already; if this fails, the end of the
-/// slot has all of them undone.
+/// Writes `ops` in groups, and commits them together. The slot has begun parts already; if this fails, the caller has
+/// them undone.
 pub(super) fn write_all<'a>(
     engine: &Engine,
     ops: Vec<Op<'a>>,
@@ -204,7 +210,7 @@ pub(super) fn write_all<'a>(
     Ok(Done { end: slot.commit_parts(&engine.core)?, ..done })
 }
 
-/// Writes `ops` in groups, each as many ops as fit one group and belong to one leaf.
+/// Writes `ops` in groups, each as many ops as fit one group and a few leaves.
 pub(super) fn write_in_parts<'a>(
     engine: &Engine,
     mut ops: Vec<Op<'a>>,
@@ -222,6 +228,9 @@ pub(super) fn write_in_parts<'a>(
             GroupOutcome::Written(done) => {
                 // The leaves of the next part have about as many keys.
                 most.keys = 2 * done.ops;
+                if done.ops == 0 {
+                    return Err(Error::Bug("a part of a batch has written nothing".into()));
+                }
                 written += done.ops;
                 was_there.get_or_insert(done.was_there);
             }
@@ -241,7 +250,7 @@ pub(super) fn write_in_parts<'a>(
     Ok(Done { end: Lsn::ZERO, was_there: was_there.unwrap_or(false), ops: written })
 }
 
-/// Most redo that a part of a batch probably takes, in pages: its changes are in one leaf.
+/// Most redo that a part of a batch probably takes, in pages.
 const PART_PAGES: usize = 2;
 
 /// The size of a part, at most. One key fits in any case.

@@ -169,9 +169,14 @@ impl<'a> Wanted<'a> {
             let old = large.lock_row(self.rows_of(row), row.key)?;
             Ok(old.filter(|_| self.must_read(row)))
         };
-        let old_rows: OldRows = self.rows.iter().map(lock).collect::<Result<_, Error>>()?;
-        let entries = self.entries(&indexes, &old_rows, EntryChanges::default())?;
-        large.write(self.asked().chain(entries.ops()).collect())
+        let old_rows: OldRows = match self.rows.iter().map(lock).collect() {
+            Ok(old_rows) => old_rows,
+            Err(error) => return Err(large.fail(error)),
+        };
+        match self.entries(&indexes, &old_rows, EntryChanges::default()) {
+            Ok(entries) => large.write(self.asked().chain(entries.ops()).collect()),
+            Err(error) => Err(large.fail(error)),
+        }
     }
 }
 

@@ -303,7 +303,8 @@ fn with_legacy_an_operation_keeps_its_way_down() {
         (after.data_page_reads - before.data_page_reads, single)
     });
     assert!(single > 500, "{single} pages were written for frames");
-    // Root, inner page and leaf, and some more: 4.9 to 5.4 with other schedules. Twice as many if one drives out the other.
+    // Root, inner page and leaf, and some more: 4.9 to 5.4 with other schedules. Twice as many if one drives out the
+    // other.
     assert!(reads < 1_000 * 6, "{reads} pages were read for 1,000 rows");
 }
 

@@ -77,8 +77,8 @@ fn what_waits_for_purge_is_bounded_beside_updates() {
     what_waits_is_bounded(1_000, 9);
 }
 
-/// The rows, and a large batch over those that no writer moves, which a crash cuts short: the purge thread undoes it leaf
-/// by leaf, and purges nothing meanwhile.
+/// The rows, and a large batch over those that no writer moves, which a crash cuts short: the purge thread undoes it
+/// leaf by leaf, and purges nothing meanwhile.
 fn loaded_beside_a_loser(time: ServiceTime) -> Image {
     let disk = SimulatedDisk::with_image(loaded(), time);
     run(1, || {

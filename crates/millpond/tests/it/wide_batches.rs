@@ -1,4 +1,4 @@
-//! Batches over many leaves: they go leaf by leaf, whatever the pool is, and are all there or not at all.
+//! Batches over many leaves: they go on a few leaves at a time, whatever the pool is, and are all there or not at all.
 
 use std::collections::BTreeMap;
 
@@ -72,7 +72,7 @@ fn a_batch_over_2000_leaves_pins_few_pages_in_a_tiny_pool() {
     sound(&disk);
 }
 
-/// A batch fits one group up to some number of leaves, and goes leaf by leaf beyond: no seam is to be seen.
+/// A batch fits one group up to some number of leaves, and is written in parts beyond: no seam is to be seen.
 #[test]
 fn batches_of_any_number_of_leaves_are_written() {
     let disk = SimulatedDisk::new();
@@ -218,7 +218,7 @@ fn a_crash_in_a_batch_of_any_width_leaves_all_or_nothing() {
     }
 }
 
-/// Four clients beside each other in a pool that has room for few of their leaves: none waits for long for a frame.
+/// Eight clients beside each other in a pool that has room for few of their leaves: all come to their end.
 #[test]
 fn wide_batches_of_many_clients_share_a_small_pool() {
     const LEAVES: u32 = 1500;

@@ -26,8 +26,8 @@ pub(crate) fn u16_at(bytes: &[u8], at: usize) -> usize {
     }
 }
 
-/// Where the entry that begins at `offset` has its suffix and its value: the suffix from the first offset to the second,
-/// the value from there to the third. 0 for an entry that is not in `bytes`.
+/// Where the entry that begins at `offset` has its suffix and its value: the suffix from the first offset to the
+/// second, the value from there to the third. 0 for an entry that is not in `bytes`.
 #[inline]
 pub(crate) fn entry_places(bytes: &[u8], offset: usize) -> [usize; 3] {
     let suffix = offset + ENTRY_HEADER;
