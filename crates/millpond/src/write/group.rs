@@ -219,8 +219,8 @@ pub(crate) fn attempt<'p, 'a>(
     }
     let credit = restarts.reserve(log, redo_len, pages)?;
     let (mut leaves, mut ops) = latch_leaves(engine, ops, most_leaves, !is_whole)?;
-    count_pages(engine, &leaves, &[], restarts);
     if leaves.len() + restarts.held_frames().count() + engine.group_undo_pages() > GROUP_PAGES {
+        count_pages(engine, &leaves, &[], restarts);
         // What leads to the leaves is not needed any more.
         restarts.give_up_pages();
     }
