@@ -4,8 +4,6 @@
 //! A page is cut when the next entry makes it too full: the entry after the cut decides the page's high fence, and so
 //! its prefix. The last page of a level has neither, and may have to be cut once more.
 
-use std::ops::Range;
-
 use crate::base::error::Error;
 use crate::base::ids::PageId;
 use crate::base::page::apply::apply;
@@ -15,8 +13,68 @@ use crate::base::page::view::{common_len, entry_len, prefix_len};
 
 /// The destination of all pages except the root.
 pub(crate) trait Pages {
-    /// The id of the next page, and the memory to make it in, where the page LSN is set already.
-    fn next(&mut self) -> Result<(PageId, &mut [u8]), Error>;
+    /// Takes the contents of the next page. Returns the page's id, and empty contents for another page.
+    fn take(&mut self, page: Contents) -> Result<(PageId, Contents), Error>;
+}
+
+/// The contents of a page, from which it is made by [`make`](Self::make): by another thread, if that pays.
+#[derive(Default)]
+pub(crate) struct Contents {
+    level: u8,
+    low: Vec<u8>,
+    high: Option<Vec<u8>>,
+    /// Keys and values.
+    bytes: Vec<u8>,
+    entries: Vec<Entry>,
+}
+
+/// Places of a key, and of the value behind it, in the bytes of the contents.
+#[derive(Clone, Copy)]
+struct Entry {
+    at: u32,
+    key: u16,
+    value: u16,
+    /// The number of key bytes that tell it from the key before: the fence between the two.
+    fence: u16,
+}
+
+impl Contents {
+    fn key(&self, entry: Entry) -> &[u8] {
+        &self.bytes[entry.at as usize..][..usize::from(entry.key)]
+    }
+
+    fn value(&self, entry: Entry) -> &[u8] {
+        &self.bytes[entry.at as usize + usize::from(entry.key)..][..usize::from(entry.value)]
+    }
+
+    /// Bytes of the keys and values.
+    pub(crate) fn len(&self) -> usize {
+        self.bytes.len()
+    }
+
+    /// The operation that formats the page.
+    fn op(&self) -> PageOp<'_> {
+        let prefix = prefix_len(&self.low, self.high.as_deref());
+        let entries = self.entries.iter().map(|entry| (&self.key(*entry)[prefix..], self.value(*entry))).collect();
+        PageOp::Init { level: self.level, low: &self.low, high: self.high.as_deref(), entries }
+    }
+
+    /// Makes the page in `bytes`, where the page LSN is set already.
+    pub(crate) fn make(&self, id: PageId, bytes: &mut [u8]) -> Result<(), Error> {
+        apply(bytes, id, &self.op()).map_err(|misfit| {
+            let count = self.entries.len();
+            Error::Bug(format!("BTREE: {count} entries do not fit the page that is built of them: {misfit:?}").into())
+        })
+    }
+
+    /// Forgets everything but the memory, of which it keeps at most `most` bytes.
+    pub(crate) fn clear(&mut self, most: usize) {
+        self.high = None;
+        self.low.clear();
+        self.bytes.clear();
+        self.entries.clear();
+        self.bytes.shrink_to(most);
+    }
 }
 
 /// How full pages are made: to 15/16. The rest is room for a stamp in each row of a leaf, if rows have 180 bytes or
@@ -34,24 +92,13 @@ pub(crate) struct Builder {
 
 /// The entries of one level that are in no page yet: the level's last page, as far as it is known.
 struct Level {
-    level: u8,
-    /// The page's low fence.
-    low: Vec<u8>,
-    /// Keys and values.
-    bytes: Vec<u8>,
-    entries: Vec<Entry>,
+    /// Without a high fence.
+    page: Contents,
     /// Bytes that the entries take in a page without a prefix.
     len: usize,
 }
 
-struct Entry {
-    key: Range<usize>,
-    value: Range<usize>,
-    /// The number of key bytes that tell it from the key before: the fence between the two.
-    fence: usize,
-}
-
-/// A page that was made, as its parent names it.
+/// A page that has ended, as its parent names it.
 struct Child {
     low: Vec<u8>,
     id: PageId,
@@ -63,12 +110,12 @@ pub(crate) struct RootPage(Level);
 impl RootPage {
     /// The operation that formats the root.
     pub(crate) fn op(&self) -> PageOp<'_> {
-        self.0.page(self.0.entries.len(), None)
+        self.0.page.op()
     }
 
     /// Whether the tree is empty.
     pub(crate) fn is_empty(&self) -> bool {
-        self.0.entries.is_empty()
+        self.0.page.entries.is_empty()
     }
 }
 
@@ -85,8 +132,8 @@ impl Builder {
 
     /// The key of the last row.
     pub(crate) fn last_key(&self) -> Option<&[u8]> {
-        let leaves = self.levels.first()?;
-        leaves.entries.last().map(|entry| &leaves.bytes[entry.key.clone()])
+        let leaves = &self.levels.first()?.page;
+        leaves.entries.last().map(|entry| leaves.key(*entry))
     }
 
     /// Adds a row, of two parts. Its key is above the last one's; key and payload are within the limits.
@@ -115,17 +162,17 @@ impl Builder {
         }
     }
 
-    /// Makes the last page of each level below the root. Returns the root's contents, for which no page is made.
+    /// Ends the last page of each level below the root. Returns the root's contents, for which no page is made.
     pub(crate) fn finish(mut self, pages: &mut impl Pages) -> Result<RootPage, Error> {
         for level in 0.. {
             loop {
                 let last = &mut self.levels[level];
-                let fits = last.page_len(None) <= self.full || last.entries.len() == 1;
+                let fits = last.page_len(None) <= self.full || last.page.entries.len() == 1;
                 // Only the first page of a level has an empty low fence.
-                if fits && last.low.is_empty() {
+                if fits && last.page.low.is_empty() {
                     return Ok(RootPage(self.levels.swap_remove(level)));
                 }
-                let child = if fits { last.make(None, pages)? } else { last.make(Some(last.half()), pages)? };
+                let child = if fits { last.end(None, pages)? } else { last.end(Some(last.half()), pages)? };
                 self.adopt(level + 1, child, pages)?;
                 if fits {
                     break;
@@ -138,16 +185,17 @@ impl Builder {
 
 impl Level {
     fn new(level: u8) -> Level {
-        Level { level, low: Vec::new(), bytes: Vec::new(), entries: Vec::new(), len: 0 }
+        Level { page: Contents { level, ..Contents::default() }, len: 0 }
     }
 
     /// Bytes of a page with all entries and this high fence.
     fn page_len(&self, high: Option<&[u8]>) -> usize {
-        let fences = self.low.len() + high.map_or(0, <[u8]>::len);
-        HEADER_LEN + fences + self.len - self.entries.len() * prefix_len(&self.low, high)
+        let low = &self.page.low;
+        let fences = low.len() + high.map_or(0, <[u8]>::len);
+        HEADER_LEN + fences + self.len - self.page.entries.len() * prefix_len(low, high)
     }
 
-    /// Adds an entry, whose value is of two parts. If it makes the page too full, makes the page without the last entry
+    /// Adds an entry, whose value is of two parts. If it makes the page too full, ends the page without the last entry
     /// before it: that entry's key gives the page its high fence.
     fn push(
         &mut self,
@@ -156,70 +204,61 @@ impl Level {
         full: usize,
         pages: &mut impl Pages,
     ) -> Result<Option<Child>, Error> {
-        let fence = match self.entries.last() {
+        let fence = match self.page.entries.last() {
             // Between leaves the fence is as short as possible; between inner pages it is the key of an entry.
-            Some(last) if self.level == 0 => common_len(&self.bytes[last.key.clone()], key) + 1,
+            Some(last) if self.page.level == 0 => common_len(self.page.key(*last), key) + 1,
             _ => key.len(),
         };
-        let mut made = None;
-        if self.entries.len() > 1 && self.page_len(Some(&key[..fence])) > full {
-            made = Some(self.make(Some(self.entries.len() - 1), pages)?);
+        let mut ended = None;
+        if self.page.entries.len() > 1 && self.page_len(Some(&key[..fence])) > full {
+            ended = Some(self.end(Some(self.page.entries.len() - 1), pages)?);
         }
-        let at = self.bytes.len();
+        self.append(key, value, fence);
+        Ok(ended)
+    }
+
+    fn append(&mut self, key: &[u8], value: [&[u8]; 2], fence: usize) {
+        let short = |len: usize| u16::try_from(len).expect("PAGE-3: keys and values are within the limits of pages");
+        let (bytes, value_len) = (&mut self.page.bytes, value[0].len() + value[1].len());
+        let at = u32::try_from(bytes.len()).expect("PAGE-3: a page has at most 64 KiB, of entries of 64 KiB each");
         for part in [key, value[0], value[1]] {
-            self.bytes.extend_from_slice(part);
+            bytes.extend_from_slice(part);
         }
-        let (value_at, end) = (at + key.len(), self.bytes.len());
-        self.len += entry_len(key.len(), end - value_at);
-        self.entries.push(Entry { key: at..value_at, value: value_at..end, fence });
-        Ok(made)
+        self.len += entry_len(key.len(), value_len);
+        self.page.entries.push(Entry { at, key: short(key.len()), value: short(value_len), fence: short(fence) });
     }
 
-    /// The operation that formats a page with the first `count` entries.
-    fn page<'a>(&'a self, count: usize, high: Option<&'a [u8]>) -> PageOp<'a> {
-        let prefix = prefix_len(&self.low, high);
-        let entry =
-            |entry: &Entry| (&self.bytes[entry.key.start + prefix..entry.key.end], &self.bytes[entry.value.clone()]);
-        let entries = self.entries[..count].iter().map(entry).collect();
-        PageOp::Init { level: self.level, low: &self.low, high, entries }
-    }
-
-    /// Makes a page of the first `count` entries, or of all, which are then the level's last.
-    fn make(&mut self, count: Option<usize>, pages: &mut impl Pages) -> Result<Child, Error> {
-        let high = count.map(|count| {
-            let next = &self.entries[count];
-            self.bytes[next.key.clone()][..next.fence].to_vec()
-        });
-        let count = count.unwrap_or(self.entries.len());
-        let (id, bytes) = pages.next()?;
-        apply(bytes, id, &self.page(count, high.as_deref())).map_err(|misfit| {
-            Error::Bug(format!("BTREE: {count} entries do not fit the page that is built of them: {misfit:?}").into())
-        })?;
-        let low = std::mem::replace(&mut self.low, high.unwrap_or_default());
-        self.forget(count);
+    /// Ends a page of the first `count` entries, or of all, which are then the level's last.
+    fn end(&mut self, count: Option<usize>, pages: &mut impl Pages) -> Result<Child, Error> {
+        let page = &mut self.page;
+        let rest = page.entries.split_off(count.unwrap_or(page.entries.len()));
+        let high = rest.first().map(|next| page.key(*next)[..usize::from(next.fence)].to_vec());
+        page.high.clone_from(&high);
+        let (level, low) = (page.level, page.low.clone());
+        // The bytes of the rest are copied below, and then those of the page are all that is left.
+        let tail = rest.first().map_or(page.bytes.len(), |next| next.at as usize);
+        let tail = page.bytes.split_off(tail);
+        let (id, empty) = pages.take(std::mem::take(page))?;
+        self.page = Contents { level, low: high.unwrap_or_default(), ..empty };
+        self.len = 0;
+        let mut from = 0;
+        for entry in rest {
+            let (key, value) =
+                tail[from..][..usize::from(entry.key) + usize::from(entry.value)].split_at(entry.key.into());
+            self.append(key, [value, b""], entry.fence.into());
+            from += key.len() + value.len();
+        }
         Ok(Child { low, id })
-    }
-
-    /// Drops the first `count` entries.
-    fn forget(&mut self, count: usize) {
-        let gone = self.entries.drain(..count);
-        self.len -= gone.map(|entry| entry_len(entry.key.len(), entry.value.len())).sum::<usize>();
-        let from = self.entries.first().map_or(self.bytes.len(), |entry| entry.key.start);
-        self.bytes.drain(..from);
-        for entry in &mut self.entries {
-            entry.key = entry.key.start - from..entry.key.end - from;
-            entry.value = entry.value.start - from..entry.value.end - from;
-        }
     }
 
     /// How many of the entries hold half of the bytes. There are at least two entries.
     fn half(&self) -> usize {
         let mut bytes = 0;
-        let half = self.entries.iter().take_while(|entry| {
-            bytes += entry_len(entry.key.len(), entry.value.len());
+        let half = self.page.entries.iter().take_while(|entry| {
+            bytes += entry_len(entry.key.into(), entry.value.into());
             bytes * 2 <= self.len
         });
-        half.count().clamp(1, self.entries.len() - 1)
+        half.count().clamp(1, self.page.entries.len() - 1)
     }
 }
 
@@ -240,10 +279,13 @@ mod tests {
     }
 
     impl Pages for InMemory {
-        fn next(&mut self) -> Result<(PageId, &mut [u8]), Error> {
-            self.made.push(vec![0xEE; self.page_size]);
-            let number = u32::try_from(self.made.len()).expect("few");
-            Ok((PageId::new(SpaceId(9), number), self.made.last_mut().expect("there")))
+        fn take(&mut self, mut contents: Contents) -> Result<(PageId, Contents), Error> {
+            let id = PageId::new(SpaceId(9), u32::try_from(self.made.len() + 1).expect("few"));
+            let mut page = vec![0xEE; self.page_size];
+            contents.make(id, &mut page)?;
+            self.made.push(page);
+            contents.clear(100);
+            Ok((id, contents))
         }
     }
 

@@ -10,11 +10,16 @@
 //!         [`LOADED_MAX`] images of loads may wait for their map records, for so many the log's reserve has room. A
 //!         load that meets this bound has the keeper name the images of all loads: a load may fill several spaces in
 //!         turns. The keeper empties zones in the same turn, within the same bound (`keeper/zones.rs`).
+//!         The lots of one load are made and written one after the other, each aside ([`Aside`]): while one is written,
+//!         another thread makes the pages of the next, and the load's own thread collects the contents of the third.
 //! LOAD-4  A load that fails gives the space back, or leaves it to the next open when the database is closed: no name
 //!         leads to the space.
 //!
 //! No page of the space is in a frame, and no other thread writes it. So the load takes no page writer's turn
 //! (WRITER-1), and waits for no frame. Rows are copied twice: from the caller, and into the page image.
+//!
+//! A thread that closes the database waits for each operation that has entered the tree's gate. The load's thread
+//! enters it for a page's id, the thread aside for a lot. Neither waits for the other one within the gate.
 
 use std::fmt;
 use std::sync::Arc;
@@ -28,12 +33,13 @@ use crate::base::page::layout::header_mut;
 use crate::base::quoted::quoted;
 use crate::base::sync::ReadGuard;
 use crate::base::waits::WaitClass;
-use crate::btree::bulk_build::{Builder, Pages, RootPage};
+use crate::btree::bulk_build::{Builder, Contents, Pages, RootPage};
 use crate::btree::descent::{LatchOrder, Restarts, leaf_write};
 use crate::ddl::{catalog, close_trees, create_root};
 use crate::engine::open_trees::tree_state;
 use crate::engine::tree_state::{Gate, Role, TreeState};
 use crate::engine::{CheckpointAnswer, CheckpointGoal, Engine, stopped};
+use crate::load::aside::Aside;
 use crate::load::sorter::{RunNumbers, Sorter, memory_for};
 use crate::mtr::Mtr;
 use crate::store::lot::{LOADED_MAX, LOT_PAGES, WriteOp};
@@ -46,9 +52,11 @@ const LEVELS: usize = 8;
 /// Attempts to find slots for a lot; failure of all is a bug.
 const TRIES: u32 = 1000;
 
-/// Bytes of memory that the load of a space takes: a lot of pages, and the entries of the last page of each level.
+/// Bytes of memory that the load of a space takes: the contents of two lots of pages, of which one takes rows while
+/// pages are made of the other; the images of two lots, of which one is made while the other is written; and the
+/// entries of the last page of each level.
 pub(crate) fn memory(page_size: usize) -> usize {
-    (LOT_PAGES + LEVELS) * page_size
+    (4 * LOT_PAGES + LEVELS) * page_size
 }
 
 /// A load of a tree into a space. The caller sets `named` once a name leads to the space; otherwise dropping the load
@@ -77,8 +85,15 @@ impl Loading {
             let lsn = create_root(&engine.core, space)?;
             let state = tree_state(engine, name, space, role);
             engine.loads.lock().insert(space, Arc::clone(&state));
-            let (ops, buf) = (Vec::with_capacity(LOT_PAGES), aligned(LOT_PAGES * page_size));
-            let lots = Lots { engine: Arc::clone(engine), state, lsn, buf, ops, asked: None, written: 0 };
+            let images = || Images { lsn, buf: aligned(LOT_PAGES * page_size), ops: Vec::with_capacity(LOT_PAGES) };
+            let writer = LotWriter::new(engine, &state);
+            let lots = Lots {
+                engine: Arc::clone(engine),
+                state,
+                lot: Lot::default(),
+                making: Some(Aside::ended(&engine.waits, (Lot::default(), images()))),
+                writing: Some(Aside::ended(&engine.waits, (writer, images()))),
+            };
             (lsn, Loading { builder, lots, runs: RunNumbers::default(), named: false })
         };
         // LOAD-1
@@ -144,7 +159,7 @@ impl Loading {
         let engine = &self.lots.engine;
         let files = engine.files.lock().clone().ok_or_else(closed)?;
         let pool = engine.core.pool.len() * engine.core.store.page_size();
-        Ok(Sorter::new(files, self.space(), &self.runs, memory_for(pool), sharing))
+        Ok(Sorter::new(files, self.space(), &self.runs, (memory_for(pool), sharing), &engine.waits))
     }
 
     #[cold]
@@ -166,19 +181,17 @@ impl Loading {
         let _operation = engine.waits.operation(OperationKind::BulkLoad);
         let builder = std::mem::replace(&mut self.builder, Builder::new(engine.core.store.page_size()));
         let root = builder.finish(&mut self.lots)?;
+        let mut writer = self.lots.end()?;
         let state = Arc::clone(&self.lots.state);
         let _gate = state.enter(&engine.waits)?;
-        self.lots.write()?;
-        self.lots.name_all()?;
-        // Gives the memory back now: the other spaces of the same load may take long.
-        self.lots.buf = aligned(0);
+        writer.name_all()?;
+        let named = writer.is_named() || planted!("load_named_before_durable");
+        debug_assert!(named, "LOAD-2: the root is about to lead to pages that no map group names");
         if root.is_empty() { Ok(()) } else { self.set_root(&root) }
     }
 
     fn set_root(&self, root: &RootPage) -> Result<(), Error> {
         let core = &self.lots.engine.core;
-        let named = self.lots.is_named() || planted!("load_named_before_durable");
-        debug_assert!(named, "LOAD-2: the root is about to lead to pages that no map group names");
         let mut restarts = Restarts::new(&core.pool);
         loop {
             // The operation that formats the root is no longer than a page, as the root's keys have no prefix.
@@ -206,6 +219,8 @@ impl Drop for Loading {
             // The load belongs to the process that opened the database.
             return;
         }
+        // No page is written once the space is given back.
+        drop((self.lots.making.take(), self.lots.writing.take()));
         if !self.named && !planted!("load_not_given_back") {
             let _ddl = engine.ddl();
             // If this fails, the next open gives the space back (LOAD-4).
@@ -236,43 +251,122 @@ impl fmt::Display for RowOfLoad<'_> {
 struct Lots {
     engine: Arc<Engine>,
     state: Arc<TreeState>,
+    /// The lot that takes pages.
+    lot: Lot,
+    /// The lot before, which is empty once its images are made. `None`: that failed, or the load is at its end.
+    making: Option<Aside<(Lot, Images)>>,
+    /// The images of the lot before that one, as above.
+    writing: Option<Aside<(LotWriter, Images)>>,
+}
+
+/// The contents of pages that are made and written together.
+#[derive(Default)]
+struct Lot {
+    pages: Vec<(PageId, Contents)>,
+    /// Bytes of their keys and values, whole keys: in pages these lack their common prefix.
+    len: usize,
+    /// Memory for more contents.
+    spare: Vec<Contents>,
+}
+
+impl Pages for Lots {
+    fn take(&mut self, page: Contents) -> Result<(PageId, Contents), Error> {
+        let core = &self.engine.core;
+        if self.lot.pages.len() == LOT_PAGES || self.lot.len >= LOT_PAGES * core.store.page_size() {
+            self.make_aside()?;
+        }
+        // A thread that closes the database waits for this page; afterwards no page begins.
+        let _gate = self.state.enter(&self.engine.waits)?;
+        let core = &self.engine.core;
+        let id = core.store.allocate(self.state.space, Share::Common, core.pool.waits())?;
+        self.lot.len += page.len();
+        self.lot.pages.push((id, page));
+        Ok((id, self.lot.spare.pop().unwrap_or_default()))
+    }
+}
+
+impl Lots {
+    /// Has the pages of this lot made aside, and those of the lot before written.
+    fn make_aside(&mut self) -> Result<(), Error> {
+        let (empty, full) = end_wait(&mut self.making)?;
+        let (writer, mut images) = end_wait(&mut self.writing)?;
+        let mut lot = std::mem::replace(&mut self.lot, empty);
+        let waits = &self.engine.waits;
+        self.writing = Some(Aside::begin(waits, move || writer.written(full)));
+        self.making = Some(Aside::begin(waits, move || {
+            images.make(&mut lot)?;
+            Ok((lot, images))
+        }));
+        Ok(())
+    }
+
+    /// Writes the rest. Gives the memory back now: the other spaces of the same load may take long.
+    fn end(&mut self) -> Result<LotWriter, Error> {
+        let (_, full) = end_wait(&mut self.making)?;
+        let (writer, mut images) = end_wait(&mut self.writing)?;
+        let (writer, _) = writer.written(full)?;
+        images.make(&mut std::mem::take(&mut self.lot))?;
+        Ok(writer.written(images)?.0)
+    }
+}
+
+/// Waits for the end of a piece of work, and takes its result.
+fn end_wait<T>(of: &mut Option<Aside<T>>) -> Result<T, Error> {
+    of.take().map_or_else(|| Err(Error::Bug("LOAD-3: a load that failed goes on".into())), Aside::end_wait)
+}
+
+/// The images of a lot's pages.
+struct Images {
     /// The page LSN of all pages (LOAD-1).
     lsn: Lsn,
-    /// Images of the lot's pages.
     buf: AlignedBuf,
-    /// The pages in `buf`.
     ops: Vec<WriteOp>,
+}
+
+impl Images {
+    /// Makes the lot's pages. The lot is empty then.
+    fn make(&mut self, lot: &mut Lot) -> Result<(), Error> {
+        let size = self.buf.len() / LOT_PAGES;
+        for ((id, mut contents), page) in lot.pages.drain(..).zip(self.buf.chunks_exact_mut(size)) {
+            header_mut(page).page_lsn = self.lsn.0.into();
+            contents.make(id, page)?;
+            self.ops.push(WriteOp { id, lsn: self.lsn, rec_lsn: None });
+            contents.clear(2 * size);
+            lot.spare.push(contents);
+        }
+        lot.len = 0;
+        Ok(())
+    }
+}
+
+/// Writes the images of a load's lots, one lot after the other.
+struct LotWriter {
+    engine: Arc<Engine>,
+    state: Arc<TreeState>,
     /// A pending request to the keeper, answered when all images written before it are named.
     asked: Option<Arc<Handoff<CheckpointAnswer>>>,
     /// Pages written since the last request.
     written: usize,
 }
 
-impl Pages for Lots {
-    fn next(&mut self) -> Result<(PageId, &mut [u8]), Error> {
-        // A thread that closes the database waits for this page; afterwards no page begins.
-        let state = Arc::clone(&self.state);
-        let _gate = state.enter(&self.engine.waits)?;
-        if self.ops.len() == LOT_PAGES {
-            self.write()?;
-        }
-        let core = &self.engine.core;
-        let id = core.store.allocate(state.space, Share::Common, core.pool.waits())?;
-        let size = core.store.page_size();
-        let page = &mut self.buf[self.ops.len() * size..][..size];
-        header_mut(page).page_lsn = self.lsn.0.into();
-        self.ops.push(WriteOp { id, lsn: self.lsn, rec_lsn: None });
-        Ok((id, page))
+impl LotWriter {
+    fn new(engine: &Arc<Engine>, state: &Arc<TreeState>) -> LotWriter {
+        LotWriter { engine: Arc::clone(engine), state: Arc::clone(state), asked: None, written: 0 }
     }
-}
 
-impl Lots {
-    /// Writes the lot. Callers hold the gate.
-    fn write(&mut self) -> Result<(), Error> {
-        let (engine, count) = (Arc::clone(&self.engine), self.ops.len());
-        if count == 0 {
-            return Ok(());
+    /// Writes the images, if there are any. They are forgotten then.
+    fn written(mut self, mut images: Images) -> Result<(LotWriter, Images), Error> {
+        if !images.ops.is_empty() {
+            self.write(&mut images)?;
+            images.ops.clear();
         }
+        Ok((self, images))
+    }
+
+    fn write(&mut self, images: &mut Images) -> Result<(), Error> {
+        let (engine, state, count) = (Arc::clone(&self.engine), Arc::clone(&self.state), images.ops.len());
+        // A thread that closes the database waits for this lot; afterwards no lot is written.
+        let _gate = state.enter(&engine.waits)?;
         let core = &engine.core;
         let _operation = engine.waits.operation(OperationKind::BulkLoad);
         let _turn = engine.waits.timed(WaitClass::Metadata, || engine.load_writer.lock());
@@ -281,9 +375,9 @@ impl Lots {
         }
         // LOAD-3
         let credit = core.log.reserve(0, count)?;
-        let buf = &mut self.buf[..count * core.store.page_size()];
+        let buf = &mut images.buf[..count * core.store.page_size()];
         for asked in 0.. {
-            if core.store.write(&self.ops, buf, core.log.positions().durable)?.is_some() {
+            if core.store.write(&images.ops, buf, core.log.positions().durable)?.is_some() {
                 break;
             }
             if asked >= TRIES {
@@ -294,9 +388,8 @@ impl Lots {
         }
         drop(credit);
         debug_assert!(core.store.loaded() <= LOADED_MAX, "LOAD-3: too many images of loads are on their way");
-        self.ops.clear();
         self.written += count;
-        // Asks ahead of need: the sync runs while this thread makes the next lot.
+        // Asks ahead of need: the sync runs while the next lot is made.
         if self.asked.is_none() && self.written >= LOADED_MAX / 2 {
             self.ask()?;
         }

@@ -286,6 +286,8 @@ declare_stats! {
     data_page_reads: Counter, "pages", "Page images read." => count(&store.counters.page_reads);
     data_pending_reads: Gauge, "pages", "Pages being read." => store.counters.pending_reads.now();
     data_page_writes: Counter, "pages", "Page images written." => count(&store.counters.page_writes);
+    data_undo_page_writes: Counter, "pages",
+        "Page images written that are of undo pages." => count(&store.counters.undo_page_writes);
     data_write_calls: Counter, "calls", "Write calls that wrote page images." => count(&store.counters.write_calls);
     data_write_failures: Counter, "calls",
         "Write calls that failed, and whose pages went elsewhere: look at the device."

@@ -10,6 +10,7 @@ pub(crate) struct StoreCounters {
     pub(crate) page_reads: AtomicU64,
     pub(crate) pending_reads: Pending,
     pub(crate) page_writes: AtomicU64,
+    pub(crate) undo_page_writes: AtomicU64,
     pub(crate) write_calls: AtomicU64,
     pub(crate) write_failures: AtomicU64,
     pub(crate) data_syncs: AtomicU64,

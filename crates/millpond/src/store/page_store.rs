@@ -338,7 +338,9 @@ impl PageStore {
                 return Err(error);
             }
         };
+        let of_undo = ops.iter().filter(|op| op.id.space() == SpaceId::UNDO).count();
         self.counters.page_writes.fetch_add(to_u64(ops.len()), Ordering::Relaxed);
+        self.counters.undo_page_writes.fetch_add(to_u64(of_undo), Ordering::Relaxed);
         let mut state = self.state.lock();
         state.end_overwriting(&over);
         state.turn += 1;

@@ -98,7 +98,11 @@ fn init(
     }
     // The page LSN stays: the writer stamps the page when its redo group has a place in the log.
     let page_lsn = header_mut(page).page_lsn;
-    page.fill(0);
+    // All bytes before and behind the gap are written below.
+    let gap = directory + entries.len() * DIRECTORY_ENTRY;
+    let heap_len = needed - gap;
+    let heap_start = page.len() - heap_len;
+    page[gap..heap_start].fill(0);
     page[HEADER_LEN..HEADER_LEN + low.len()].copy_from_slice(low);
     if let Some(high) = high {
         page[HEADER_LEN + low.len()..directory].copy_from_slice(high);
@@ -110,7 +114,7 @@ fn init(
         write_entry(page, heap, suffix, value);
         write_offset(page, offsets + index * OFFSET, heap);
     }
-    let heap_start = u32::try_from(heap).expect("PAGE-3: a page is at most 64 KiB");
+    let heap_start = u32::try_from(heap_start).expect("PAGE-3: a page is at most 64 KiB");
     let mut header = PageHeader::new_zeroed();
     header.page_type = TREE_PAGE;
     header.level = level;

@@ -132,8 +132,13 @@ impl RunWriter {
 /// A run that is being read.
 pub(crate) struct RunReader {
     run: Run,
+    /// Blocks that are read together.
     buf: AlignedBuf,
     next_block: u64,
+    /// Blocks in `buf` that follow the one in use.
+    ahead: usize,
+    /// Begin of the block in use in `buf`.
+    block: usize,
     /// Begin of the current record in `buf`.
     at: usize,
     /// End of the current record in `buf`.
@@ -143,8 +148,11 @@ pub(crate) struct RunReader {
 }
 
 impl RunReader {
-    pub(super) fn new(run: Run) -> RunReader {
-        RunReader { run, buf: aligned(BLOCK_LEN), next_block: 0, at: 0, end: 0, used: 0 }
+    /// A reader of the run from its first record, with memory for `blocks` blocks: at least 1, and at most as many as
+    /// are written together.
+    pub(super) fn new(run: Run, blocks: usize) -> RunReader {
+        let buf = aligned(blocks.clamp(1, BLOCKS_A_WRITE) * BLOCK_LEN);
+        RunReader { run, buf, next_block: 0, ahead: 0, block: 0, at: 0, end: 0, used: 0 }
     }
 
     /// Goes on to the next record. False: there is none.
@@ -164,11 +172,18 @@ impl RunReader {
     fn read_block(&mut self) -> Result<(), Error> {
         let (file, number) = (&self.run.file.file, self.next_block);
         let offset = number * to_u64(BLOCK_LEN);
-        let read = file.read_at(&mut self.buf, offset);
-        read.map_err(|e| Error::io(&format!("read '{}' at {offset}", file.name()), e))?;
-        let word = |at: usize| u32::from_le_bytes([self.buf[at], self.buf[at + 1], self.buf[at + 2], self.buf[at + 3]]);
+        if self.ahead > 0 {
+            self.block += BLOCK_LEN;
+        } else {
+            let blocks = (self.buf.len() / BLOCK_LEN).min(to_usize(self.run.blocks - number));
+            let read = file.read_at(&mut self.buf[..blocks * BLOCK_LEN], offset);
+            read.map_err(|e| Error::io(&format!("read '{}' at {offset}", file.name()), e))?;
+            (self.block, self.ahead) = (0, blocks);
+        }
+        let block = &self.buf[self.block..self.block + BLOCK_LEN];
+        let word = |at: usize| u32::from_le_bytes([block[at], block[at + 1], block[at + 2], block[at + 3]]);
         let used = to_usize(u64::from(word(4)));
-        let whole = (BLOCK_HEAD..=BLOCK_LEN).contains(&used) && crc32c(&[number], &[&self.buf[4..used]]) == word(0);
+        let whole = (BLOCK_HEAD..=BLOCK_LEN).contains(&used) && crc32c(&[number], &[&block[4..used]]) == word(0);
         if !whole {
             let message = format!(
                 "the sort file '{}' differs at {offset} from what was written: see the kernel's log for the disk, and load again",
@@ -176,8 +191,10 @@ impl RunReader {
             );
             return Err(Error::Corruption(message.into()));
         }
-        (self.at, self.end, self.used) = (BLOCK_HEAD, BLOCK_HEAD, used);
+        let first = self.block + BLOCK_HEAD;
+        (self.at, self.end, self.used) = (first, first, self.block + used);
         self.next_block += 1;
+        self.ahead -= 1;
         Ok(())
     }
 
