@@ -38,6 +38,7 @@ mod planted;
 
 mod api;
 mod background;
+mod backup;
 mod base;
 mod btree;
 mod core;
@@ -76,6 +77,8 @@ pub use api::table::{Modify, Table};
 pub use api::transaction::{Canceller, Savepoint, Transaction};
 pub use api::tree::Tree;
 pub use api::txn_options::{Isolation, OnConflict, TxnOptions};
+pub use backup::restore::{restore, restore_on};
+pub use backup::{BackupOptions, BackupProgress, BackupReport};
 pub use base::error::{Action, Error, Failure, Result};
 pub use base::ids::CommitTs;
 pub use base::row_error::RowError;

@@ -4,6 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use crate::background::threads::Threads;
+use crate::backup::{BackupOptions, BackupReport, back_up, back_up_to};
 use crate::base::error::{Error, closed};
 use crate::base::ids::CommitTs;
 use crate::base::stall::Stall;
@@ -152,6 +153,38 @@ impl Db {
         let engine = self.here()?;
         engine.check_changeable()?;
         engine.checkpoint_wait(CheckpointGoal::All)
+    }
+
+    /// Backs the database up to directory `to`, which is new or empty, while writers go on. The backup is consistent at
+    /// one LSN: it has every commit up to [`BackupReport::commit_ts`], and no later one; of transactions in flight it
+    /// has nothing. [`restore`](crate::restore) makes a database of it. Everything is durable on return. An error, or a
+    /// crash in between, leaves nothing that passes for a backup.
+    ///
+    /// Takes the bytes of the data file in reads, at [`BackupOptions::rate`], and as many writes in `to`, without the
+    /// free room. Each image is verified. Pages that are written meanwhile get other slots, so the data file may grow by
+    /// as much as is written before its images are copied; the room is free again afterwards. No writer waits for a
+    /// backup: where the file system has no such room, the backup gives up.
+    ///
+    /// Waits on `checkpoint` for the keeper's next step, and on `log_flush`.
+    ///
+    /// # Errors
+    /// * [`Error::InvalidOptions`]: `to` is not empty.
+    /// * [`Error::InUse`]: another backup is being made, or the log's capacity changed.
+    /// * [`Error::OutOfSpace`]: either file system is full.
+    /// * [`Error::Corruption`]: an image is damaged; the message names the page.
+    /// * [`Error::Cancelled`]: the function of [`BackupOptions::progress`] broke.
+    /// * [`Error::ReadOnly`]: the database was opened read-only, or the engine has stopped. [`Error::Closed`].
+    /// * Others of the system, for `to`: [`Error::Permission`], [`Error::DeviceFailed`], [`Error::Format`].
+    pub fn backup(&self, to: impl AsRef<Path>, options: BackupOptions) -> Result<BackupReport, Error> {
+        back_up_to(self.here()?, to.as_ref(), options)
+    }
+
+    /// As [`backup`](Self::backup), to files of any kind.
+    ///
+    /// # Errors
+    /// As [`backup`](Self::backup).
+    pub fn backup_on(&self, files: &dyn Files, options: BackupOptions) -> Result<BackupReport, Error> {
+        back_up(self.here()?, files, options)
     }
 
     /// The engine's gauges and counters. In a forked child all are zero.

@@ -19,6 +19,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
+use crate::backup::FreezeInto;
 use crate::base::aligned::{to_u64, to_usize};
 use crate::base::bell::Bell;
 use crate::base::clock;
@@ -162,6 +163,8 @@ pub(crate) enum CheckpointGoal {
     Pool(u64),
     /// Free the slots that need only a sync, or one more step of giving back.
     Slots,
+    /// Freeze the map for a backup.
+    Freeze(FreezeInto),
 }
 
 /// A request for map groups that name the images written so far, made by a thread such as a bulk load.

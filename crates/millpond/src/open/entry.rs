@@ -7,6 +7,7 @@ use bytesize::ByteSize;
 
 use crate::background::log_resize;
 use crate::background::log_resize::first_capacity;
+use crate::backup::manifest::MANIFEST;
 use crate::base::error::Error;
 use crate::base::process::Home;
 use crate::io::device::Files;
@@ -81,6 +82,18 @@ fn enlarge_log_first(files: &Arc<dyn Files>, home: &Arc<Home>, options: &Options
     running.shut_down()
 }
 
+/// Refuses to write to a backup.
+fn refuse_backup(files: &dyn Files, names: &[String], options: &Options) -> Result<(), Error> {
+    if options.read_only || options.at_rest || !names.iter().any(|name| name == MANIFEST) {
+        return Ok(());
+    }
+    let message = format!(
+        "'{}' is a backup, which stays as it is: restore it to another directory (`millpond restore`), or open it read-only",
+        files.place()
+    );
+    Err(Error::Format(message.into()))
+}
+
 /// Opens the database in these files, which no other process has. Creates it first, if the options ask for that.
 pub(crate) fn open_on(files: Arc<dyn Files>, options: Options) -> Result<Running, Error> {
     let options = options.settled().for_reading();
@@ -90,6 +103,7 @@ pub(crate) fn open_on(files: Arc<dyn Files>, options: Options) -> Result<Running
     // Before anything is changed: an unusable socket path leaves all as it is.
     let endpoints = Endpoints::open(&options)?;
     let names = files.list().map_err(|e| Error::io(&format!("list '{}'", files.place()), e))?;
+    refuse_backup(&*files, &names, &options)?;
     match Case::of(&names) {
         Case::Database => {}
         _ if options.create => create(&*files, &names, &options)?,

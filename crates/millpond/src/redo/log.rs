@@ -277,6 +277,11 @@ impl Log {
         (state.files.geometry(), state.files.switch())
     }
 
+    /// The files.
+    pub(crate) fn files(&self) -> LogFiles {
+        (*self.state.lock().files).clone()
+    }
+
     /// The nonce of the group that begins at `lsn`, which is not before the checkpoint.
     pub(crate) fn nonce_at(&self, lsn: Lsn) -> u64 {
         let state = self.state.lock();

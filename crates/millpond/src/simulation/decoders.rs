@@ -142,7 +142,7 @@ impl Decoder {
             Decoder::MapPage => {
                 let mut page = MapPage::new(MapEntry::default());
                 page.lsn = Lsn(rng.next_u64() >> 8);
-                page.entries.iter_mut().for_each(|entry| *entry = MapEntry(rng.next_u64()));
+                Arc::make_mut(&mut page.entries).iter_mut().for_each(|entry| *entry = MapEntry(rng.next_u64()));
                 let mut image = vec![0; BLOCK];
                 checkpoint::encode(ID, &page, UUID, &mut image);
                 image
@@ -266,7 +266,7 @@ fn feed_map_page(bytes: &[u8]) -> Result<bool, String> {
     seal(&mut image, UUID, ID);
     let mut page = fresh(&image);
     checkpoint::decode(ID, &mut page, UUID, &image)?;
-    for entry in &page.entries {
+    for entry in page.entries.iter() {
         if let Some(slot) = entry.slot(SLOTS_START, 16_384) {
             let again = MapEntry::new(SLOTS_START + slot.0 * 16_384, 16_384, entry.tag());
             same("a map entry", &again, entry)?;

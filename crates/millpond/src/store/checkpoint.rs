@@ -1,6 +1,7 @@
 //! Checkpoints: writing map pages, the directory, and the superblock that names the directory.
 
 use std::io;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use zerocopy::IntoBytes;
@@ -50,7 +51,7 @@ pub(crate) fn encode(id: PageId, page: &MapPage, uuid: [u64; 2], out: &mut [u8])
     header.page_id = U64::new(id.0);
     header.page_lsn = U64::new(page.lsn.0);
     header.format = U16::new(PAGE_FORMAT);
-    for (bytes, entry) in out[HEADER_LEN..].chunks_mut(8).zip(&page.entries) {
+    for (bytes, entry) in out[HEADER_LEN..].chunks_mut(8).zip(page.entries.iter()) {
         bytes.copy_from_slice(U64::new(entry.0).as_bytes());
     }
     seal(out, uuid, id);
@@ -65,7 +66,7 @@ pub(crate) fn decode(id: PageId, page: &mut MapPage, uuid: [u64; 2], image: &[u8
     if tag_of(page.lsn) != page.place.tag() {
         return Err("the image is an older one (a lost write)".to_owned());
     }
-    for (bytes, entry) in image[HEADER_LEN..].chunks_exact(8).zip(&mut page.entries) {
+    for (bytes, entry) in image[HEADER_LEN..].chunks_exact(8).zip(Arc::make_mut(&mut page.entries)) {
         *entry = MapEntry(bytes.try_into().map_or(0, u64::from_le_bytes));
     }
     Ok(())
@@ -197,8 +198,6 @@ const _: () = assert!(HEADER_LEN + 8 * 504 == BLOCK && ENTRIES == 504);
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use bytesize::ByteSize;
 
     use super::*;
@@ -213,7 +212,7 @@ mod tests {
         let id = PageId::new(SpaceId(3), 1);
         let mut page = MapPage::new(MapEntry::default());
         page.lsn = Lsn(77);
-        page.entries[to_usize(u64::from(ENTRIES)) - 1] = MapEntry(42);
+        Arc::make_mut(&mut page.entries)[to_usize(u64::from(ENTRIES)) - 1] = MapEntry(42);
         let mut image = vec![0; BLOCK];
         encode(id, &page, [1, 2], &mut image);
         let mut again = MapPage::new(MapEntry::new(4096, 4096, tag_of(Lsn(77))));

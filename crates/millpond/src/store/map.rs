@@ -66,7 +66,8 @@ pub(super) const NUMBERS_END: u32 = u32::MAX / ENTRIES * ENTRIES;
 
 /// A map page: the entries of [`ENTRIES`] pages.
 pub(crate) struct MapPage {
-    pub(crate) entries: Vec<MapEntry>,
+    /// Shared with a frozen map until it changes.
+    pub(crate) entries: Arc<Vec<MapEntry>>,
     /// End of the last map group applied to it.
     pub(crate) lsn: Lsn,
     /// Begin of the oldest map group that no image of it contains; counted in [`DirtyCounts`].
@@ -79,7 +80,7 @@ pub(crate) struct MapPage {
 
 impl MapPage {
     pub(crate) fn new(place: MapEntry) -> MapPage {
-        let entries = vec![MapEntry::default(); to_usize(u64::from(ENTRIES))];
+        let entries = Arc::new(vec![MapEntry::default(); to_usize(u64::from(ENTRIES))]);
         MapPage { entries, lsn: Lsn::ZERO, rec_lsn: None, place, named_by: 0 }
     }
 }
@@ -156,7 +157,7 @@ impl PageMap {
             page.rec_lsn = Some(start);
         }
         page.lsn = end;
-        Some(std::mem::replace(&mut page.entries[at], entry))
+        Some(std::mem::replace(&mut Arc::make_mut(&mut page.entries)[at], entry))
     }
 
     /// Makes the map name no image of page `id`, which the group from `start` to `end` gave back. Returns the previous
@@ -257,7 +258,7 @@ impl PageMap {
     /// All pages with an image.
     pub(crate) fn pages(&self) -> impl Iterator<Item = (PageId, MapEntry)> {
         self.spaces.iter().flat_map(|(&space, pages)| {
-            let numbered = (0u32..).zip(pages.pages.iter().flat_map(|page| &page.entries));
+            let numbered = (0u32..).zip(pages.pages.iter().flat_map(|page| page.entries.iter()));
             numbered
                 .filter(|(_, entry)| entry.is_some())
                 .map(move |(number, entry)| (PageId::new(space, number), *entry))

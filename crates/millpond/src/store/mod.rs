@@ -33,6 +33,7 @@ pub(crate) mod counters;
 pub(crate) mod directory;
 pub(crate) mod doublewrite;
 pub(crate) mod files;
+pub(crate) mod frozen;
 pub(crate) mod image;
 pub(crate) mod in_place;
 pub(crate) mod look;

@@ -11,6 +11,7 @@ use super::copy_on_write::CopyOnWrite;
 use super::counters::StoreCounters;
 use super::directory;
 use super::files::{DATA_FILE, DATA_FILE_NEW, DIRECTORY_FILES, MAP_FILE, is_map_file, len_of, open_file};
+use super::frozen::Pins;
 use super::in_place::InPlace;
 use super::map::{MapEntry, MapPage, PageMap};
 use super::page_store::{MapRecord, PageStore, State};
@@ -141,6 +142,7 @@ impl PageStore {
             directories: 0,
             formatted: HashSet::default(),
             superblock,
+            pins: Pins::default(),
         };
         let next_txn = AtomicU64::new(superblock.next_txn.0);
         let uuid = superblock.uuid;

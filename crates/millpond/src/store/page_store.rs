@@ -11,6 +11,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use super::counters::StoreCounters;
 use super::doublewrite::CopyFile;
+use super::frozen::Pins;
 use super::image::{SlotContent, content_of};
 use super::lot::WriteOp;
 use super::map::{MapEntry, PageMap, Space};
@@ -91,6 +92,7 @@ pub(super) struct State {
     /// Pages that the replayed log formats: their ids are in use.
     pub(super) formatted: HashSet<PageId, FixedState>,
     pub(super) superblock: Superblock,
+    pub(super) pins: Pins,
 }
 
 /// Page images on the data file.
@@ -315,8 +317,14 @@ impl PageStore {
             let freed = ops.iter().find(|op| state.freed.contains(&op.id));
             assert!(freed.is_none() || planted!("freed_page_written"), "STORE-9: {freed:?} was given back");
             state.release_slots(durable);
-            let current: Vec<_> = ops.iter().map(|op| self.slot_of(state.map.get(op.id))).collect();
-            let slots = self.placement.slots(&mut state.slots, &current);
+            // BACKUP-1: an image that is to be copied is not overwritten.
+            let current =
+                |op: &WriteOp| self.slot_of(state.map.get(op.id)).filter(|slot| !state.slots.is_pinned(*slot));
+            let current: Vec<_> = ops.iter().map(current).collect();
+            let mut slots = self.placement.slots(&mut state.slots, &current);
+            if slots.is_none() && state.break_pins() {
+                slots = self.placement.slots(&mut state.slots, &current);
+            }
             let over = slots.as_ref().map(|slots| state.begin_overwriting(slots, &current));
             (current, slots, over.unwrap_or_default())
         };

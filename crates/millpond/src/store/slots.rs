@@ -2,6 +2,9 @@
 //!
 //! Slots are taken from the emptiest zone until it is full, then from the next one. So a lot (batch of images) leaves
 //! in few long writes, and freed slots collect where the next lot will go.
+//!
+//! BACKUP-1  A slot that a backup pins is not given out, whatever becomes of its page. Slots given back meanwhile are
+//!           held back, and free once they are unpinned.
 
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
@@ -16,9 +19,16 @@ const ZONE_SLOTS_MAX: usize = 256;
 #[derive(Clone, Default)]
 struct Zone {
     /// One bit for each slot, set if it is free.
-    words: [u64; ZONE_SLOTS_MAX / 64],
+    words: Bits,
     free: u32,
+    /// Slots that a backup has yet to copy.
+    pinned: Bits,
+    /// Slots among them that were given back.
+    held_back: Bits,
 }
+
+/// One bit for each slot of a zone.
+type Bits = [u64; ZONE_SLOTS_MAX / 64];
 
 /// Free slots by zone.
 pub(crate) struct Slots {
@@ -30,6 +40,7 @@ pub(crate) struct Slots {
     /// Zones that are being emptied: no slot of them is taken while others have free slots.
     set_aside: BTreeSet<usize>,
     free: u64,
+    held_back: u64,
 }
 
 impl Slots {
@@ -47,6 +58,7 @@ impl Slots {
             current: None,
             set_aside: BTreeSet::new(),
             free: 0,
+            held_back: 0,
         };
         slots.grow(total);
         slots
@@ -190,15 +202,86 @@ impl Slots {
     pub(super) fn give(&mut self, slot: SlotId) {
         debug_assert!(!self.is_free(slot), "STORE-1: slot {} is free already", slot.0);
         let (zone, word, bit) = self.place(slot);
+        if self.zones[zone].pinned[word] & bit != 0 && !planted!("pinned_slot_given_out") {
+            self.zones[zone].held_back[word] |= bit;
+            self.held_back += 1;
+            return;
+        }
         self.zones[zone].words[word] |= bit;
         self.free += 1;
         self.set_free_count(zone, self.zones[zone].free + 1);
     }
 }
 
+/// Pins of a backup.
+impl Slots {
+    /// Pins all slots that are not free.
+    pub(super) fn pin_used(&mut self) {
+        for zone in &mut self.zones {
+            zone.pinned = zone.words.map(|free| !free);
+        }
+    }
+
+    pub(super) fn is_pinned(&self, slot: SlotId) -> bool {
+        let (zone, word, bit) = self.place(slot);
+        self.zones.get(zone).is_some_and(|zone| zone.pinned[word] & bit != 0)
+    }
+
+    /// Whether the zone has pinned slots.
+    pub(super) fn has_pins(&self, zone: usize) -> bool {
+        self.zones.get(zone).is_some_and(|zone| zone.pinned != Bits::default())
+    }
+
+    /// Unpins the slots of a zone.
+    pub(super) fn unpin(&mut self, zone: usize) {
+        let Some(of) = self.zones.get_mut(zone) else { return };
+        of.pinned = Bits::default();
+        for (word, mut bits) in std::mem::take(&mut of.held_back).into_iter().enumerate() {
+            while bits != 0 {
+                let in_zone = to_u64(word) * 64 + u64::from(bits.trailing_zeros());
+                bits &= bits - 1;
+                self.held_back -= 1;
+                self.give(SlotId(to_u64(zone) * self.per_zone + in_zone));
+            }
+        }
+    }
+
+    /// Unpins all slots.
+    pub(super) fn unpin_all(&mut self) {
+        (0..self.zones.len()).for_each(|zone| self.unpin(zone));
+    }
+
+    /// The number of slots that are held back.
+    pub(super) fn held_back(&self) -> u64 {
+        self.held_back
+    }
+
+    /// The number of zones.
+    pub(super) fn zones(&self) -> usize {
+        self.zones.len()
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn pinned_slots_are_given_out_only_after_they_are_unpinned() {
+        let mut slots = Slots::all_free(16, 48);
+        let taken = slots.take_many(20).expect("free");
+        slots.pin_used();
+        assert!(slots.is_pinned(SlotId(19)) && !slots.is_pinned(SlotId(20)) && !slots.is_pinned(SlotId(99)));
+        taken.iter().for_each(|slot| slots.give(*slot));
+        assert_eq!((slots.free(), slots.held_back()), (28, 20));
+        assert_eq!(slots.take_many(29), None);
+        slots.unpin(0);
+        assert_eq!((slots.free(), slots.held_back(), slots.is_pinned(SlotId(17))), (44, 4, true));
+        slots.unpin_all();
+        assert_eq!((slots.free(), slots.held_back()), (48, 0));
+        assert_eq!(slots.take_many(48).map(|all| all.len()), Some(48));
+        assert_eq!(slots.zones(), 3);
+    }
 
     #[test]
     fn slots_are_taken_once_and_from_the_emptiest_zone() {

@@ -122,7 +122,7 @@ impl Room {
 
 impl State {
     fn room(&self) -> Room {
-        let slots = self.slots.total() - to_u64(self.bad_slots.len());
+        let slots = self.slots.total() - to_u64(self.bad_slots.len()) - self.slots.held_back();
         Room { slots, places: self.places.total(), directory_len: self.directory_len }
     }
 
@@ -280,6 +280,8 @@ impl PageStore {
         match result {
             // Another thread made it grow meanwhile, or growth is only desirable: the next allocation decides.
             Err(_) if room.covers(needed) => Ok(()),
+            // On a full disk a backup gives way.
+            Err(_) if self.state.lock().break_pins() => Ok(()),
             other => other,
         }
     }

@@ -34,7 +34,9 @@ impl PageStore {
     /// The emptiest zone that is not empty, not being filled or emptied, and not to be skipped.
     pub(crate) fn emptiest_zone(&self, skip: impl Fn(usize) -> bool) -> Option<(usize, ZoneFill)> {
         let state = self.state.lock();
-        let (zone, free) = state.slots.partly_free().find(|(zone, _)| !skip(*zone))?;
+        // A zone with pinned slots does not become empty.
+        let mut zones = state.slots.partly_free().filter(|(zone, _)| !state.slots.has_pins(*zone));
+        let (zone, free) = zones.find(|(zone, _)| !skip(*zone))?;
         Some((zone, ZoneFill { slots: state.slots.per_zone(), free }))
     }
 

@@ -2,6 +2,7 @@
 
 mod actors;
 mod api;
+mod backup;
 mod bad_input;
 mod batch_edge_cases;
 mod bit_flips;

@@ -13,6 +13,7 @@ use crate::base::clock;
 use crate::base::error::Error;
 use crate::base::ids::{FrameId, Lsn};
 use crate::engine::CheckpointGoal;
+use crate::store::frozen::Frozen;
 use crate::store::lot::LOT_PAGES;
 
 /// Most passes over the dirty pages in one cleaning: each pass writes all pages that it finds.
@@ -55,6 +56,11 @@ impl Keeper {
                 CheckpointGoal::All => {}
                 CheckpointGoal::Superblock => self.checkpoint()?,
                 CheckpointGoal::Slots => self.free_slots(true)?,
+                CheckpointGoal::Freeze(into) => {
+                    // No checkpoint is under way then: the log from the newest superblock's on is still there.
+                    self.take_synced(true)?;
+                    *into.lock() = self.freeze();
+                }
                 CheckpointGoal::Pool(frames) => {
                     self.engine.core.pool.resize(to_usize(frames))?;
                     self.retire_frames()?;
@@ -79,6 +85,23 @@ impl Keeper {
             }
         }
         self.clean_as_asked(others_write)
+    }
+
+    /// Freezes the map for a backup, and holds the log from the last checkpoint on. `None`: another backup is being
+    /// made, or the log moves to another ring.
+    fn freeze(&self) -> Option<(Frozen, Lsn)> {
+        let core = &self.engine.core;
+        let (_, switch) = core.log.geometry();
+        if switch.is_some() {
+            return None;
+        }
+        let frozen = core.store.freeze()?;
+        // BACKUP-3
+        let checkpoint = frozen.superblock.checkpoint_lsn;
+        core.log.counts.note_group(checkpoint);
+        core.log.counts.add(checkpoint);
+        // BACKUP-2: after the map.
+        Some((frozen, core.log.positions().next))
     }
 
     /// Refuses all requests with the reason why the keeper has given up.

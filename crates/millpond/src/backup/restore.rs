@@ -1,0 +1,170 @@
+//! The restoration of a backup: its files are copied to a new directory, and each image is verified on the way.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use crate::backup::manifest::{MANIFEST, Manifest};
+use crate::backup::{BackupOptions, BackupReport, check_empty, list, remove_all, sync_names};
+use crate::base::aligned::{aligned, to_u64, to_usize};
+use crate::base::error::Error;
+use crate::base::page::layout::header;
+use crate::io::device::{Device, Files};
+use crate::io::directory::{Directory, HowToOpen};
+use crate::io::directory_lock::{Access, LOCK_FILE};
+use crate::store::files::DATA_FILE;
+use crate::store::image::{SlotContent, content_of};
+use crate::store::superblock::{SLOTS_START, Superblock};
+use crate::store::zones::ZONE_BYTES;
+
+/// Restores the backup in directory `from` to directory `to`, which is new or empty. The next open of `to` recovers the
+/// database as it was at the backup's LSN; `from` stays as it is. Everything is durable on return. An error, or a crash
+/// in between, leaves nothing in `to` that opens as a database.
+///
+/// Reads and writes the whole data file, at the device's rate; [`BackupOptions::rate`] is not looked at.
+///
+/// # Errors
+/// * [`Error::Format`]: `from` is no backup, or not a whole one.
+/// * [`Error::InvalidOptions`]: `to` is not empty.
+/// * [`Error::Corruption`]: an image in the backup is damaged.
+/// * [`Error::OutOfSpace`], [`Error::Permission`], [`Error::InUse`] and others of the system.
+pub fn restore(
+    from: impl AsRef<Path>,
+    to: impl AsRef<Path>,
+    mut options: BackupOptions,
+) -> Result<BackupReport, Error> {
+    let from = Directory::open(from.as_ref(), HowToOpen::new(Access::Read, false))?;
+    let manifest = Manifest::read(&from)?;
+    let to = Arc::new(Directory::open(to.as_ref(), HowToOpen::new(Access::Create, false))?);
+    check_empty(&*to)?;
+    let restored = restore_files(&from, &*to, &manifest, &mut options);
+    if restored.is_err() {
+        let _ = remove_all(&*to);
+        to.take_back();
+    }
+    restored
+}
+
+/// As [`restore`], on files of any kind.
+///
+/// # Errors
+/// As [`restore`].
+pub fn restore_on(from: &dyn Files, to: &dyn Files) -> Result<BackupReport, Error> {
+    let manifest = Manifest::read(from)?;
+    check_empty(to)?;
+    restore_files(from, to, &manifest, &mut BackupOptions::new()).inspect_err(|_| _ = remove_all(to))
+}
+
+fn restore_files(
+    from: &dyn Files,
+    to: &dyn Files,
+    manifest: &Manifest,
+    options: &mut BackupOptions,
+) -> Result<BackupReport, Error> {
+    let others = list(from)?.into_iter().filter(|name| ![LOCK_FILE, DATA_FILE, MANIFEST].contains(&name.as_str()));
+    for name in others {
+        copy_whole(&*open(from, &name)?, &*create(to, &name)?)?;
+    }
+    // The files' names are durable before the data file is one: map files without superblocks are never a new database.
+    sync_names(to)?;
+    let (source, copy) = (open(from, DATA_FILE)?, create(to, DATA_FILE)?);
+    let superblock = Superblock::choose(Superblock::read_both(&*source)?, source.name())?;
+    let pages = copy_pages(&*source, &*copy, &superblock, options)?;
+    if (superblock.uuid, superblock.durable_lsn, pages) != (manifest.uuid, manifest.lsn, manifest.pages) {
+        let message = format!(
+            "'{}' has {pages} pages of a database at LSN {}, and '{MANIFEST}' names {} at LSN {}: the files are not of one backup",
+            from.place(),
+            superblock.durable_lsn,
+            manifest.pages,
+            manifest.lsn
+        );
+        return Err(Error::Corruption(message.into()));
+    }
+    sync(&*copy)?;
+    sync_names(to)?;
+    // Last: without superblocks it is no database.
+    let mut head = aligned(to_usize(SLOTS_START));
+    read(&*source, &mut head, 0)?;
+    write(&*copy, &head, 0)?;
+    sync(&*copy)?;
+    Ok(manifest.report())
+}
+
+/// Copies the images in all slots. Returns their number.
+fn copy_pages(
+    source: &dyn Device,
+    copy: &dyn Device,
+    superblock: &Superblock,
+    options: &mut BackupOptions,
+) -> Result<u64, Error> {
+    let len = len_of(source)?;
+    copy.grow(len).map_err(|e| Error::io(&format!("grow '{}' to {len} bytes", copy.name()), e))?;
+    let (page_size, zones) = (to_usize(u64::from(superblock.page_size)), to_usize(len - SLOTS_START) / ZONE_BYTES);
+    let (mut buf, mut pages) = (aligned(ZONE_BYTES), 0);
+    for zone in 0..zones {
+        let offset = SLOTS_START + to_u64(zone * ZONE_BYTES);
+        read(source, &mut buf, offset)?;
+        let (mut count, mut end) = (0, 0);
+        for (at, image) in (0..).zip(buf.chunks(page_size)) {
+            match content_of(image, superblock.uuid) {
+                SlotContent::Zero => {}
+                SlotContent::Image(_) => (count, end) = (count + 1, (at + 1) * page_size),
+                SlotContent::Garbage => {
+                    let message = format!(
+                        "the image at offset {} of '{}', of page {}, is damaged: restore another backup",
+                        offset + to_u64(at * page_size),
+                        source.name(),
+                        header(image).page_id.get()
+                    );
+                    return Err(Error::Corruption(message.into()));
+                }
+            }
+        }
+        write(copy, &buf[..end], offset)?;
+        pages += count;
+        options.tell(zone + 1, zones)?;
+    }
+    Ok(pages)
+}
+
+/// Copies a file of whole blocks. Durable on return, except its name.
+fn copy_whole(source: &dyn Device, copy: &dyn Device) -> Result<(), Error> {
+    let len = len_of(source)?;
+    copy.grow(len).map_err(|e| Error::io(&format!("grow '{}' to {len} bytes", copy.name()), e))?;
+    let mut buf = aligned(ZONE_BYTES);
+    for offset in (0..len).step_by(ZONE_BYTES) {
+        let piece = &mut buf[..to_usize((len - offset).min(to_u64(ZONE_BYTES)))];
+        read(source, piece, offset)?;
+        // Zeroes are there already.
+        if piece.iter().any(|byte| *byte != 0) {
+            write(copy, piece, offset)?;
+        }
+    }
+    sync(copy)
+}
+
+fn open(files: &dyn Files, name: &str) -> Result<Arc<dyn Device>, Error> {
+    files.open(name).map_err(|e| Error::io(&format!("open '{name}' in '{}'", files.place()), e))
+}
+
+fn create(files: &dyn Files, name: &str) -> Result<Arc<dyn Device>, Error> {
+    files.create(name).map_err(|e| Error::io(&format!("create '{name}' in '{}'", files.place()), e))
+}
+
+fn len_of(file: &dyn Device) -> Result<u64, Error> {
+    file.len().map_err(|e| Error::io(&format!("look at '{}'", file.name()), e))
+}
+
+fn read(file: &dyn Device, buf: &mut [u8], offset: u64) -> Result<(), Error> {
+    file.read_at(buf, offset).map_err(|e| Error::io(&format!("read '{}' at {offset}", file.name()), e))
+}
+
+fn write(file: &dyn Device, bytes: &[u8], offset: u64) -> Result<(), Error> {
+    if bytes.is_empty() {
+        return Ok(());
+    }
+    file.write_at(bytes, offset).map_err(|e| Error::io(&format!("write to '{}' at {offset}", file.name()), e))
+}
+
+fn sync(file: &dyn Device) -> Result<(), Error> {
+    file.sync().map_err(|e| Error::io(&format!("sync '{}'", file.name()), e))
+}

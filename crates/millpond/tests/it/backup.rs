@@ -1,0 +1,362 @@
+//! Backups: exactly the commits up to their LSN, whatever runs beside them, and nothing that passes for a backup where
+//! one was cut short.
+
+use std::collections::BTreeMap;
+use std::io::ErrorKind;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use millpond::simulation::{ServiceTime, SimulatedDisk, Unsynced, run, sleep_ns, spawn};
+use millpond::{
+    BackupOptions, BackupReport, ByteSize, CommitTs, Db, Durability, Error, Field, TableDefinition, TxnOptions,
+    WriteBatch, restore_on,
+};
+use rand::rngs::SmallRng;
+use rand::{RngExt, SeedableRng};
+
+use crate::crash_matrix::stride;
+use crate::support::{Contents, IN_PLACE, SLOW, SMALL, Shape, THREADED, TWICE, disk_of, open, recover_shaped, sound};
+
+/// Rows of the tree and of the table before the backup.
+const ROWS: u32 = 1500;
+
+const CLIENTS: u32 = 3;
+
+/// What a commit made of rows: name of the tree or table, key, and the new value if there is one.
+type Change = (&'static str, Vec<u8>, Option<Vec<u8>>);
+
+fn row(number: u32, round: u32) -> Vec<u8> {
+    // The table's index is on the first eight bytes.
+    let mut value = [round.to_be_bytes(), number.to_be_bytes()].concat();
+    value.resize(60 + (number as usize * 7 + round as usize) % 90, 1);
+    value
+}
+
+/// A database with a tree and a table, closed.
+fn start(shape: Shape) -> SimulatedDisk {
+    let disk = SimulatedDisk::new();
+    run(1, || {
+        let db = open(&disk, shape.options());
+        let rows = || (0..ROWS).map(|number| (number.to_be_bytes(), row(number, 0)));
+        db.bulk_load("tree", rows()).expect("loaded");
+        let indexes = TableDefinition::new().unique("u", [Field::value(0..8)]);
+        db.bulk_load_table("table", indexes, rows()).expect("loaded");
+        db.close().expect("closed");
+    });
+    SimulatedDisk::with_image(disk.image(), SLOW)
+}
+
+/// Changes random rows of its own in batches and transactions, one of which is left open over a while. Returns its
+/// commits.
+fn client(db: &Db, id: u32, seed: u64, turns: u32) -> Vec<(CommitTs, Vec<Change>)> {
+    let mut rng = SmallRng::seed_from_u64(seed);
+    let (tree, table) = (db.open_tree("tree").expect("there"), db.open_table("table").expect("there"));
+    let mut commits = Vec::new();
+    for turn in 1..=turns {
+        let mut changes: BTreeMap<(&'static str, Vec<u8>), Option<Vec<u8>>> = BTreeMap::new();
+        for _ in 0..rng.random_range(1..=if turn % 9 == 0 { 60 } else { 4 }) {
+            let number = rng.random_range(0..2 * ROWS / CLIENTS) * CLIENTS + id;
+            let name = if rng.random() { "tree" } else { "table" };
+            let value = rng.random_bool(0.8).then(|| row(number, turn));
+            changes.insert((name, number.to_be_bytes().to_vec()), value);
+        }
+        let changes: Vec<Change> = changes.into_iter().map(|((name, key), value)| (name, key, value)).collect();
+        let end = if turn % 3 == 0 {
+            let mut txn = db.begin(TxnOptions::new()).expect("begun");
+            for (name, key, value) in &changes {
+                match (*name, value) {
+                    ("tree", Some(value)) => txn.put(&tree, key, value).map(drop).expect("written"),
+                    ("tree", None) => txn.delete(&tree, key).map(drop).expect("deleted"),
+                    (_, Some(value)) => txn.put(&table, key, value).map(drop).expect("written"),
+                    (_, None) => txn.delete(&table, key).map(drop).expect("deleted"),
+                }
+            }
+            sleep_ns(5_000_000);
+            if turn % 4 == 0 {
+                txn.rollback().expect("rolled back");
+                continue;
+            }
+            txn.commit().expect("committed")
+        } else {
+            let mut batch = WriteBatch::new();
+            for (name, key, value) in &changes {
+                match (*name, value) {
+                    ("tree", Some(value)) => batch.put(&tree, key, value),
+                    ("tree", None) => batch.delete(&tree, key),
+                    (_, Some(value)) => batch.put(&table, key, value),
+                    (_, None) => batch.delete(&table, key),
+                };
+            }
+            db.write(batch).expect("written")
+        };
+        commits.push((end, changes));
+    }
+    commits
+}
+
+/// The contents after the commits up to `upto`.
+fn after(commits: &[(CommitTs, Vec<Change>)], upto: CommitTs) -> Contents {
+    let rows = || (0..ROWS).map(|number| (number.to_be_bytes().to_vec(), row(number, 0))).collect();
+    let mut all = Contents::from([("tree".to_owned(), rows()), ("table".to_owned(), rows())]);
+    let mut commits: Vec<_> = commits.iter().filter(|(end, _)| *end <= upto).collect();
+    commits.sort_unstable_by_key(|(end, _)| *end);
+    for (name, key, value) in commits.into_iter().flat_map(|(_, changes)| changes) {
+        let rows = all.get_mut(*name).expect("there");
+        match value {
+            Some(value) => drop(rows.insert(key.clone(), value.clone())),
+            None => drop(rows.remove(key)),
+        }
+    }
+    all
+}
+
+/// Restores a backup, and reads what an open finds in it.
+fn restored(backup: &SimulatedDisk, shape: Shape) -> (BackupReport, Contents) {
+    let disk = SimulatedDisk::new();
+    let report = restore_on(backup, &disk).expect("restored");
+    let found = recover_shaped(&disk, shape).unwrap_or_else(|problem| unreachable!("{shape:?}: {problem}"));
+    (report, found)
+}
+
+/// Clients, a backup beside them, and what they committed.
+fn back_up_beside_clients(
+    shape: Shape,
+    seed: u64,
+    turns: u32,
+    to: &SimulatedDisk,
+) -> (Result<BackupReport, Error>, Vec<(CommitTs, Vec<Change>)>) {
+    let disk = start(shape);
+    let to = to.clone();
+    let (found, _) = run(seed, || {
+        let db = open(&disk, shape.reopen_options());
+        let clients: Vec<_> = (0..CLIENTS)
+            .map(|id| {
+                let db = db.clone();
+                spawn("client", move || client(&db, id, seed * 10 + u64::from(id), turns)).expect("a thread")
+            })
+            .collect();
+        sleep_ns(40_000_000 * (1 + seed % 5));
+        let report = db.backup_on(&to, BackupOptions::new().rate(ByteSize::mib(64)));
+        let commits = clients.into_iter().flat_map(|client| client.join().expect("no panic")).collect();
+        db.close().expect("closed");
+        (report, commits)
+    });
+    sound(&disk);
+    found
+}
+
+#[test]
+fn a_backup_has_exactly_the_commits_up_to_its_lsn() {
+    let (mut earlier, mut later) = (0, 0);
+    for (seed, shape) in (0..).zip([SMALL, IN_PLACE, TWICE, THREADED, SMALL, IN_PLACE]) {
+        let to = SimulatedDisk::new();
+        let (report, commits) = back_up_beside_clients(shape, seed, 60, &to);
+        let report = report.expect("backed up");
+        earlier += commits.iter().filter(|(end, _)| *end <= report.commit_ts).count();
+        later += commits.iter().filter(|(end, _)| *end > report.commit_ts).count();
+        let (again, found) = restored(&to, shape);
+        assert_eq!(again, report);
+        assert!(found == after(&commits, report.commit_ts), "{shape:?}, seed {seed}");
+        // The backup stays as it is: it opens for reading only.
+        assert!(matches!(Db::open_on(Arc::new(to.clone()), shape.reopen_options()), Err(Error::Format(_))));
+        sound(&to);
+    }
+    assert!(earlier > 50 && later > 50, "{earlier} commits before, {later} after");
+}
+
+/// Without a client the backup is the database.
+#[test]
+fn a_backup_at_rest_has_everything_and_gives_all_slots_back() {
+    for shape in [SMALL, TWICE] {
+        let (disk, to) = (start(shape), SimulatedDisk::new());
+        let (reports, _) = run(1, || {
+            let db = open(&disk, shape.reopen_options());
+            let tree = db.open_tree("tree").expect("there");
+            tree.put(b"last", b"one").expect("written");
+            let first = db.backup_on(&to, BackupOptions::new()).expect("backed up");
+            // Another one, to a directory that has a backup already; and one after that.
+            let message = db.backup_on(&to, BackupOptions::new()).expect_err("not empty").to_string();
+            assert!(message.contains("not empty") && message.contains("new directory"), "{message}");
+            let second = db.backup_on(&SimulatedDisk::new(), BackupOptions::new()).expect("backed up");
+            let given_up = BackupOptions::new().progress(|progress| {
+                assert!(progress.done <= progress.total && progress.done > 0);
+                ControlFlow::Break(())
+            });
+            let empty = SimulatedDisk::new();
+            assert!(matches!(db.backup_on(&empty, given_up), Err(Error::Cancelled(_))));
+            assert!(empty.image().is_empty(), "nothing is left");
+            db.close().expect("closed");
+            [first, second]
+        });
+        assert_eq!(reports[0].pages, reports[1].pages);
+        let (_, found) = restored(&to, shape);
+        assert_eq!(found["tree"].len(), ROWS as usize + 1);
+        assert!(found["table"] == after(&[], reports[0].commit_ts)["table"]);
+    }
+}
+
+/// Each call to the target fails once: there is no backup then, and the source goes on.
+#[test]
+fn a_backup_cut_short_at_any_io_passes_for_none() {
+    let disk = start(SMALL);
+    let (mut failed, mut call) = (0, 0);
+    loop {
+        let (source, to) = (SimulatedDisk::with_image(disk.image(), ServiceTime::default()), SimulatedDisk::new());
+        to.fail_at(call, ErrorKind::Other);
+        let (made, _) = run(call, || {
+            let db = open(&source, SMALL.reopen_options());
+            let made = db.backup_on(&to, BackupOptions::new());
+            db.open_tree("tree").expect("there").put(b"k", b"later").expect("the source goes on");
+            db.close().expect("closed");
+            made
+        });
+        to.fail_at(u64::MAX, ErrorKind::Other);
+        let left = restore_on(&to, &SimulatedDisk::new());
+        match made {
+            Ok(_) if call > to.calls() => break,
+            Ok(_) => drop(left.expect("the failed call was not needed")),
+            Err(_) => {
+                failed += 1;
+                assert!(matches!(left, Err(Error::Format(_))), "call {call}: {left:?}");
+            }
+        }
+        call += stride(3) as u64;
+    }
+    assert!(failed > 10, "{failed}");
+}
+
+/// The target loses power at any moment: what is there is a whole backup, or none.
+#[test]
+fn a_target_that_crashes_has_a_whole_backup_or_none() {
+    let (source, to) = (start(SMALL), SimulatedDisk::new());
+    let (acknowledged, _) = run(3, || {
+        let db = open(&source, SMALL.reopen_options());
+        db.backup_on(&to, BackupOptions::new()).expect("backed up");
+        db.close().expect("closed");
+        to.boundaries()
+    });
+    let history = to.history();
+    let (mut whole, mut none) = (0, 0);
+    for boundary in (0..=history.boundaries()).step_by(stride(3)) {
+        for mode in [Unsynced::None, Unsynced::All, Unsynced::Subset(boundary as u64), Unsynced::Torn(5)] {
+            let crashed = disk_of(history.crash_image(boundary, mode));
+            let back = SimulatedDisk::new();
+            match restore_on(&crashed, &back) {
+                Ok(_) => {
+                    whole += 1;
+                    let found = recover_shaped(&back, SMALL).expect("whole");
+                    assert!(found["tree"].len() == ROWS as usize && found["table"].len() == ROWS as usize);
+                }
+                Err(error) => {
+                    none += 1;
+                    assert!(boundary < acknowledged, "{boundary} of {acknowledged}: {error}");
+                    assert!(matches!(error, Error::Format(_)), "{boundary}, {mode:?}: {error}");
+                }
+            }
+        }
+    }
+    assert!(whole > 0 && none > 10, "{whole} whole, {none} none");
+}
+
+/// The source crashes at any moment of a backup beside a writer: nothing acknowledged is lost.
+#[test]
+fn a_source_that_crashes_during_a_backup_loses_nothing() {
+    for shape in [SMALL, TWICE] {
+        let disk = start(shape);
+        let ((written, ended), _) = run(5, || {
+            let db = open(&disk, shape.reopen_options());
+            let (other, seen) = (db.clone(), disk.clone());
+            let writer = spawn("writer", move || {
+                let tree = other.open_tree("tree").expect("there");
+                let put = |number: u32| {
+                    let mut batch = WriteBatch::new();
+                    batch.put(&tree, number.to_be_bytes(), row(number, 9)).durability(Durability::Commit);
+                    other.write(batch).expect("written");
+                    (seen.boundaries(), number)
+                };
+                (0..90).map(|turn| put(turn * 613 % ROWS)).collect::<Vec<_>>()
+            });
+            let to = SimulatedDisk::new();
+            for _ in 0..2 {
+                db.backup_on(&to, BackupOptions::new().rate(ByteSize::mib(8))).expect("backed up");
+                to.image().keys().for_each(|name| drop(millpond::lab::Files::remove(&to, name)));
+            }
+            let written = writer.expect("a thread").join().expect("no panic");
+            let ended = disk.boundaries();
+            db.close().expect("closed");
+            (written, ended)
+        });
+        let history = disk.history();
+        for boundary in (0..=ended).step_by(stride(23)) {
+            for mode in [Unsynced::None, Unsynced::Subset(boundary as u64)] {
+                let crashed = disk_of(history.crash_image(boundary, mode));
+                let found = recover_shaped(&crashed, shape)
+                    .unwrap_or_else(|problem| unreachable!("{shape:?}: crash at {boundary}, {mode:?}: {problem}"));
+                for (_, number) in written.iter().filter(|(at, _)| *at <= boundary) {
+                    let value = &found["tree"][&number.to_be_bytes()[..]];
+                    assert!(*value == row(*number, 9), "crash at {boundary}: row {number}");
+                }
+            }
+        }
+    }
+}
+
+/// The source's file system has no room for images beside the pinned ones: the backup gives up, no writer does.
+#[test]
+fn on_a_full_disk_a_backup_gives_way_to_writers() {
+    // Much faster than the backup.
+    let disk = disk_of(start(SMALL).image());
+    run(1, || {
+        let db = open(&disk, SMALL.reopen_options());
+        let large = |number: u32| (number.to_be_bytes(), [1; 900]);
+        let tree = db.bulk_load("large", (0..12 * ROWS).map(large)).expect("loaded");
+        db.checkpoint().expect("done");
+        disk.limit_space(Some(disk.image().values().map(|file| file.len() as u64).sum()));
+        let other = db.clone();
+        let backup = spawn("backup", move || {
+            other.backup_on(&SimulatedDisk::new(), BackupOptions::new().rate(ByteSize::mib(1)))
+        });
+        for first in 0..60 {
+            let mut batch = WriteBatch::new();
+            (0..12 * ROWS).rev().skip(first).step_by(60).for_each(|number| {
+                batch.put(&tree, number.to_be_bytes(), [2; 900]);
+            });
+            db.write(batch).expect("no writer pays for the backup");
+        }
+        let ended = backup.expect("a thread").join().expect("no panic");
+        assert!(matches!(ended, Err(Error::OutOfSpace(_))), "{ended:?}");
+        db.close().expect("closed");
+    });
+    sound(&disk);
+}
+
+/// A flipped bit in the source, and one in the backup, are each found before anything passes for whole.
+#[test]
+fn damage_is_found_by_the_backup_and_by_its_restoration() {
+    let disk = start(SMALL);
+    let to = SimulatedDisk::new();
+    run(1, || {
+        let db = open(&disk, SMALL.reopen_options());
+        db.backup_on(&to, BackupOptions::new()).expect("backed up");
+        db.close().expect("closed");
+    });
+    let data = to.image()["data.mpd"].clone();
+    let used = (1 << 20..data.len()).step_by(4096).find(|at| data[*at..at + 4096].iter().any(|byte| *byte != 0));
+    let at = used.expect("an image") as u64 + 99;
+    assert!(to.flip_bit("data.mpd", at, 2));
+    let back = SimulatedDisk::new();
+    let message = restore_on(&to, &back).expect_err("damaged").to_string();
+    assert!(message.contains("is damaged") && message.contains("data.mpd"), "{message}");
+    assert!(back.image().is_empty(), "nothing is left");
+    assert!(to.flip_bit("data.mpd", at, 2));
+    restore_on(&to, &back).expect("whole again");
+    // The same image in the source.
+    assert!(disk.flip_bit("data.mpd", at, 2));
+    let (error, _) = run(2, || {
+        let db = open(&disk, SMALL.reopen_options());
+        let error = db.backup_on(&SimulatedDisk::new(), BackupOptions::new()).expect_err("damaged");
+        db.close().expect("closed");
+        error
+    });
+    assert!(matches!(error, Error::Corruption(_)) && error.to_string().contains("page "), "{error}");
+}
