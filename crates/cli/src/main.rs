@@ -1,5 +1,5 @@
-//! The `millpond` command: `bench`, `options`, `crashtest`, `check`, `info`, `dump`, `rebuild`, `probe`, `status`,
-//! `top`, `lab`, `verify`.
+//! The `millpond` command: `bench`, `options`, `crashtest`, `check`, `info`, `dump`, `rebuild`, `backup`, `restore`,
+//! `probe`, `status`, `top`, `lab`, `verify`.
 //!
 //! Standard output is data, standard error is talk. Exit codes: see [`exit`].
 
@@ -57,6 +57,10 @@ enum Command {
     Dump(commands::dump::DumpArgs),
     /// Rebuilds lost map and superblocks from page images and log.
     Rebuild(commands::rebuild::RebuildArgs),
+    /// Backs a closed database up: its pages, map and log at one moment, each page verified.
+    Backup(commands::backup::BackupArgs),
+    /// Makes a database of a backup, each page verified.
+    Restore(commands::backup::RestoreArgs),
     /// Shows the state of a running engine, or of a closed database. Writes nothing.
     Status(commands::status::StatusArgs),
     /// Shows what a running engine is doing, live: rates, debts, waits, the slowest operations. Writes nothing.
@@ -113,6 +117,8 @@ fn run(command: Command, matches: &ArgMatches) -> Result<Answer, Failure> {
         Command::Info(args) => commands::info::run(&args),
         Command::Dump(args) => commands::dump::run(&args),
         Command::Rebuild(args) => commands::rebuild::run(&args),
+        Command::Backup(args) => commands::backup::run(&args),
+        Command::Restore(args) => commands::backup::restore(&args),
         Command::Status(args) => commands::status::run(&args),
         Command::Top(args) => commands::top::run(&args),
         Command::Probe(args) => commands::probe::run(&args),

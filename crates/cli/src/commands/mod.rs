@@ -1,5 +1,6 @@
 //! One file or folder a command.
 
+pub(crate) mod backup;
 pub(crate) mod bench;
 pub(crate) mod check;
 pub(crate) mod crashtest;

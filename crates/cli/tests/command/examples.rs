@@ -108,6 +108,8 @@ fn every_example_in_help_runs() {
         &["status"],
         &["top"],
         &["probe"],
+        &["backup"],
+        &["restore"],
         &["rebuild"],
         &["verify"],
         &["verify", "snapshot"],

@@ -4,7 +4,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use crate::background::threads::Threads;
-use crate::backup::{BackupOptions, BackupReport, back_up, back_up_to};
+use crate::backup::copy::{back_up, back_up_to};
+use crate::backup::options::{BackupOptions, BackupReport};
 use crate::base::error::{Error, closed};
 use crate::base::ids::CommitTs;
 use crate::base::stall::Stall;
@@ -161,8 +162,8 @@ impl Db {
     /// crash in between, leaves nothing that passes for a backup.
     ///
     /// Takes the bytes of the data file in reads, at [`BackupOptions::rate`], and as many writes in `to`, without the
-    /// free room. Each image is verified. Pages that are written meanwhile get other slots, so the data file may grow by
-    /// as much as is written before its images are copied; the room is free again afterwards. No writer waits for a
+    /// free room. Each image is verified. Pages that are written meanwhile get other slots, so the data file may grow
+    /// by as much as is written before its images are copied; the room is free again afterwards. No writer waits for a
     /// backup: where the file system has no such room, the backup gives up.
     ///
     /// Waits on `checkpoint` for the keeper's next step, and on `log_flush`.

@@ -1,16 +1,15 @@
 //! The manifest of a backup: a text that names it, in a file that is written last.
 
-use crate::backup::{BackupReport, sync_names};
+use crate::backup::options::BackupReport;
+use crate::backup::target::{MANIFEST, sync_names};
 use crate::base::aligned::{BLOCK, aligned};
 use crate::base::crc::crc32c;
 use crate::base::error::Error;
 use crate::base::ids::Lsn;
 use crate::io::device::Files;
+use crate::store::superblock::uuid_text;
 
-/// The manifest's file.
-pub(crate) const MANIFEST: &str = "backup.mpd";
-
-/// Its name until it is durable.
+/// The manifest's name until it is durable.
 const MANIFEST_NEW: &str = "backup-new.mpd";
 
 /// The first line.
@@ -33,10 +32,9 @@ impl Manifest {
 
     /// The lines before the checksum.
     fn lines(&self) -> String {
-        let Manifest { uuid: [first, second], lsn, pages, log_bytes } = self;
-        format!(
-            "{TITLE}\nuuid {first:016x}{second:016x}\nlsn {lsn}\ncommit_ts {lsn}\npages {pages}\nlog_bytes {log_bytes}\n"
-        )
+        let Manifest { uuid, lsn, pages, log_bytes } = self;
+        let uuid = uuid_text(*uuid);
+        format!("{TITLE}\nuuid {uuid}\nlsn {lsn}\ncommit_ts {lsn}\npages {pages}\nlog_bytes {log_bytes}\n")
     }
 
     /// Writes the manifest: a backup from then on. Durable on return.
@@ -81,7 +79,7 @@ impl Manifest {
         let field = |name: &str| text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
         let number = |name: &str| field(name)?.parse::<u64>().ok();
         let uuid = field("uuid")?;
-        let half = |range| u64::from_str_radix(uuid.get(range)?, 16).ok();
+        let half = |range| u64::from_str_radix(uuid.get(range)?, 16).ok().map(u64::swap_bytes);
         let manifest = Manifest {
             uuid: [half(0..16)?, half(16..32)?],
             lsn: Lsn(number("lsn")?),
@@ -100,7 +98,7 @@ mod tests {
     use crate::io::simulated::SimulatedDisk;
 
     #[test]
-    fn manifest_is_read_as_written_and_every_change_of_a_byte_is_found() {
+    fn manifest_is_read_as_written_and_each_changed_byte_is_found() {
         let disk = SimulatedDisk::new();
         let manifest = Manifest { uuid: [7, u64::MAX], lsn: Lsn(12_345), pages: 9, log_bytes: 0 };
         assert!(matches!(Manifest::read(&disk), Err(Error::Format(_))));

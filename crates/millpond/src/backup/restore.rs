@@ -3,8 +3,9 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use crate::backup::manifest::{MANIFEST, Manifest};
-use crate::backup::{BackupOptions, BackupReport, check_empty, list, remove_all, sync_names};
+use crate::backup::manifest::Manifest;
+use crate::backup::options::{BackupOptions, BackupReport};
+use crate::backup::target::{MANIFEST, check_empty, list, remove_all, sync_names};
 use crate::base::aligned::{aligned, to_u64, to_usize};
 use crate::base::error::Error;
 use crate::base::page::layout::header;
@@ -37,9 +38,12 @@ pub fn restore(
     let to = Arc::new(Directory::open(to.as_ref(), HowToOpen::new(Access::Create, false))?);
     check_empty(&*to)?;
     let restored = restore_files(&from, &*to, &manifest, &mut options);
-    if restored.is_err() {
-        let _ = remove_all(&*to);
-        to.take_back();
+    match restored {
+        Ok(_) => to.release(),
+        Err(_) => {
+            let _ = remove_all(&*to);
+            to.take_back();
+        }
     }
     restored
 }

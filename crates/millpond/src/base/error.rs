@@ -131,13 +131,13 @@ pub struct Failure {
 }
 
 /// The way out where a page or a row of a tree is damaged; `check` tells which tree it is.
-pub(crate) const MEND_TREE: &str = "if it is of an index, drop that and create it again (`millpond check` tells); else restore the database from a backup";
+pub(crate) const MEND_TREE: &str = "if it is of an index, drop that and create it again (`millpond check` tells); else restore a backup (`millpond restore`)";
 
 /// The way out where an index is damaged, or disagrees with its table.
-pub(crate) const MEND_INDEX: &str = "drop the index and create it again, then run `millpond check`: if more is damaged, restore the database from a backup";
+pub(crate) const MEND_INDEX: &str = "drop the index and create it again, then run `millpond check`: if more is damaged, restore a backup (`millpond restore`)";
 
 /// The way out where map or superblocks are damaged: a rebuild makes both from the page images and the log.
-pub(crate) const MEND_MAP: &str = "run `millpond rebuild`, or restore the database from a backup";
+pub(crate) const MEND_MAP: &str = "run `millpond rebuild`, or restore a backup (`millpond restore`)";
 
 /// What a caller should do about an [`Error`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -19,13 +19,12 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
-use crate::backup::FreezeInto;
 use crate::base::aligned::{to_u64, to_usize};
 use crate::base::bell::Bell;
 use crate::base::clock;
 use crate::base::error::{CLOSED, Error, closed};
 use crate::base::handoff::Handoff;
-use crate::base::ids::{PageId, SpaceId};
+use crate::base::ids::{Lsn, PageId, SpaceId};
 use crate::base::process::Home;
 use crate::base::stall::Stall;
 use crate::base::sync::{Mutex, ReadGuard, RwLock, Turn, TurnGuard, WriteGuard};
@@ -45,6 +44,7 @@ use crate::options::in_force::InForce;
 use crate::options::{Limits, unsynced_max};
 use crate::redo::ending;
 use crate::redo::files::Ring;
+use crate::store::frozen::Frozen;
 use crate::txn::locks::lock_memory_max;
 use crate::txn::transactions::Transactions;
 
@@ -150,6 +150,9 @@ pub(crate) struct Request {
     pub(crate) handoff: Arc<Handoff<CheckpointAnswer>>,
     pub(crate) goal: CheckpointGoal,
 }
+
+/// Where the keeper puts a frozen map, with the end of the log behind it.
+pub(crate) type FreezeInto = Arc<Mutex<Option<(Frozen, Lsn)>>>;
 
 /// The work that a request asks the keeper for.
 pub(crate) enum CheckpointGoal {

@@ -7,7 +7,7 @@ use bytesize::ByteSize;
 
 use crate::background::log_resize;
 use crate::background::log_resize::first_capacity;
-use crate::backup::manifest::MANIFEST;
+use crate::backup::target::MANIFEST;
 use crate::base::error::Error;
 use crate::base::process::Home;
 use crate::io::device::Files;

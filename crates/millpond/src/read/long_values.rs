@@ -179,7 +179,7 @@ impl TreeState {
 pub(crate) fn damaged(tree: &TreeState, reference: Reference, what: &str) -> Error {
     let Reference { txn, number, len } = reference;
     let message = format!(
-        "{tree}: of {len} bytes in chunks, written by transaction {txn} as its number {number}, some are missing, and {what}: put the row anew, or delete it; if `millpond check` finds more, restore the database from a backup"
+        "{tree}: of {len} bytes in chunks, written by transaction {txn} as its number {number}, some are missing, and {what}: put the row anew, or delete it; if `millpond check` finds more, restore a backup (`millpond restore`)"
     );
     Error::Corruption(message.into())
 }

@@ -68,7 +68,7 @@ pub(crate) struct Analysis {
 }
 
 fn rotten(at: Lsn, what: &str) -> Error {
-    Error::Corruption(format!("the log at LSN {at}: {what}; put back the files of the log if they are not the newest, or restore the database from a backup").into())
+    Error::Corruption(format!("the log at LSN {at}: {what}; put back the files of the log if they are not the newest, or restore a backup (`millpond restore`)").into())
 }
 
 impl Analysis {

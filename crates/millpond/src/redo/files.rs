@@ -305,7 +305,7 @@ impl Ring {
             let file = files.open(&name).map_err(|e| {
                 if e.kind() == io::ErrorKind::NotFound {
                     let message = format!(
-                        "log file '{name}' is missing in '{}': restore it, or the database from a backup; if the database was closed, `millpond rebuild --force` does without",
+                        "log file '{name}' is missing in '{}': restore it, or a backup (`millpond restore`); if the database was closed, `millpond rebuild --force` does without",
                         files.place()
                     );
                     return Error::Corruption(message.into());
@@ -315,7 +315,7 @@ impl Ring {
             let wrong = |what: &str| {
                 Error::Corruption(
                     format!(
-                        "log file '{}' {what}: restore the database from a backup; if it was closed, take the file away and run `millpond rebuild --force`",
+                        "log file '{}' {what}: restore a backup (`millpond restore`); if it was closed, take the file away and run `millpond rebuild --force`",
                         file.name()
                     )
                     .into(),

@@ -34,7 +34,7 @@ pub(crate) fn find_rings(files: &dyn Files) -> Result<(Owner, LogFiles, Option<S
         (2, Some((first, _)), Some((second, lap))) => find_switch(first, &second, lap)?,
         _ => {
             let message = format!(
-                "the log files in '{}' are not one whole ring, or two: restore them, or the database from a backup",
+                "the log files in '{}' are not one whole ring, or two: restore them, or a backup (`millpond restore`)",
                 files.place()
             );
             return Err(Error::Corruption(message.into()));
@@ -82,7 +82,7 @@ fn read_headers(files: &dyn Files) -> Result<(Owner, Vec<Geometry>), Error> {
     let one = owners.values().next().filter(|_| identities.len() == 1);
     let Some((owner, _)) = one.copied() else {
         let message = format!(
-            "the headers of the log files in '{}' are of {} databases: put back the files of one, or restore the database from a backup",
+            "the headers of the log files in '{}' are of {} databases: put back the files of one, or restore a backup (`millpond restore`)",
             files.place(),
             identities.len()
         );
@@ -186,7 +186,7 @@ fn search(log: &LogFiles) -> Result<(FoundLog, Lsn), Error> {
     // wins.
     let groups = |chain: &Chain| (chain.laps, chain.begins.len() > 1);
     let Some(chosen) = (0..chains.len()).rev().max_by_key(|index| groups(&chains[*index])) else {
-        return Err(Error::Corruption("no log file says where its first group begins: put back the log's files, or restore the database from a backup".into()));
+        return Err(Error::Corruption("no log file says where its first group begins: put back the log's files, or restore a backup (`millpond restore`)".into()));
     };
     let later = chains.get(chosen + 1).filter(|chain| chain.begins.len() > 1).map(|chain| chain.start.at);
     let chain = chains.swap_remove(chosen);

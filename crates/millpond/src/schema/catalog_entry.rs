@@ -140,7 +140,7 @@ impl Entry {
         Entry::decode(value).map_err(|what| {
             let name = String::from_utf8_lossy(name);
             let message =
-                format!("the catalog's entry '{name}' cannot be read: {what}; `millpond check` tells what else is damaged: restore the database from a backup");
+                format!("the catalog's entry '{name}' cannot be read: {what}; `millpond check` tells what else is damaged: restore a backup (`millpond restore`)");
             Error::Corruption(message.into())
         })
     }

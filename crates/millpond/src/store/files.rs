@@ -35,7 +35,7 @@ pub(crate) fn lost_its_data_file(names: &[String]) -> bool {
 pub(crate) fn without_data_file(place: &str, names: &[String]) -> Error {
     if lost_its_data_file(names) {
         let message = format!(
-            "'{place}' has the map files of a database and no '{DATA_FILE}': restore it, or the database from a backup"
+            "'{place}' has the map files of a database and no '{DATA_FILE}': restore it, or a backup (`millpond restore`)"
         );
         return Error::Corruption(message.into());
     }

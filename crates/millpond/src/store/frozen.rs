@@ -8,7 +8,7 @@
 //!           the map are of pages and spaces given back, which replay repeats.
 //! BACKUP-3  From the frozen map's superblock on, the log is kept until it is copied: a count holds the checkpoint.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::checkpoint::encode;
@@ -17,6 +17,7 @@ use super::files::{DATA_FILE, DIRECTORY_FILES, MAP_FILE};
 use super::image::{SlotContent, content_of};
 use super::map::{ENTRIES, MapEntry, MapPage, PageMap, Space, tag_of};
 use super::page_store::{PageStore, State};
+use super::pins::Pins;
 use super::space::PLACES_START;
 use super::superblock::{SLOTS_START, Superblock};
 use super::zones::ZONE_BYTES;
@@ -29,14 +30,8 @@ use crate::redo::dirty_counts::DirtyCounts;
 /// Map pages of a backup in one write.
 const MAP_PAGES_TOGETHER: usize = 256;
 
-/// Whether a backup has pinned slots.
-#[derive(Default)]
-pub(super) struct Pins {
-    is_there: bool,
-    is_broken: bool,
-    /// In place: slots that were being overwritten when the map was frozen.
-    overwritten: BTreeSet<SlotId>,
-}
+/// The entries of a map page, and its page LSN.
+type FrozenPage = (Arc<Vec<MapEntry>>, Lsn);
 
 /// The map at one moment.
 pub(crate) struct Frozen {
@@ -44,7 +39,7 @@ pub(crate) struct Frozen {
     pub(crate) superblock: Superblock,
     next_space: u32,
     next_txn: TxnId,
-    spaces: BTreeMap<SpaceId, Vec<(Arc<Vec<MapEntry>>, Lsn)>>,
+    spaces: BTreeMap<SpaceId, Vec<FrozenPage>>,
     /// Zones of the data file.
     pub(crate) zones: usize,
 }

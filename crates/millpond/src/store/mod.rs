@@ -43,6 +43,7 @@ pub(crate) mod open;
 pub(crate) mod page_store;
 #[cfg(test)]
 mod page_store_tests;
+mod pins;
 pub(crate) mod placement;
 pub(crate) mod rewrite;
 pub(crate) mod slots;

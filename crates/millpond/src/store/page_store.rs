@@ -11,10 +11,10 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use super::counters::StoreCounters;
 use super::doublewrite::CopyFile;
-use super::frozen::Pins;
 use super::image::{SlotContent, content_of};
 use super::lot::WriteOp;
 use super::map::{MapEntry, PageMap, Space};
+use super::pins::Pins;
 use super::placement::Placement;
 use super::slots::Slots;
 use super::superblock::{SLOTS_START, Superblock};
@@ -318,8 +318,10 @@ impl PageStore {
             assert!(freed.is_none() || planted!("freed_page_written"), "STORE-9: {freed:?} was given back");
             state.release_slots(durable);
             // BACKUP-1: an image that is to be copied is not overwritten.
-            let current =
-                |op: &WriteOp| self.slot_of(state.map.get(op.id)).filter(|slot| !state.slots.is_pinned(*slot));
+            let current = |op: &WriteOp| {
+                self.slot_of(state.map.get(op.id))
+                    .filter(|slot| !state.slots.is_pinned(*slot) || planted!("pinned_image_overwritten"))
+            };
             let current: Vec<_> = ops.iter().map(current).collect();
             let mut slots = self.placement.slots(&mut state.slots, &current);
             if slots.is_none() && state.break_pins() {

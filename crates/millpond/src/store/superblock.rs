@@ -93,6 +93,11 @@ pub(crate) struct Superblock {
     pub(crate) apply_rate: u64,
 }
 
+/// A uuid as text.
+pub(crate) fn uuid_text(uuid: [u64; 2]) -> String {
+    uuid.iter().flat_map(|half| half.to_le_bytes()).map(|byte| format!("{byte:02x}")).collect()
+}
+
 pub(crate) fn checksum(raw: &Raw) -> u32 {
     let mut copy = *raw;
     copy.crc = U32::new(0);

@@ -94,7 +94,7 @@ impl PageStore {
             }
             if !has_copy || page_lsn(&copy) != lsn || find_damage(&copy, self.uuid, id, TREE_PAGE).is_some() {
                 let message = format!(
-                    "page {id} in '{}': at offset {offset}, {damage}; a crash tore it while it was written, and there is no copy of it: `millpond rebuild` goes on without the page, or restore the database from a backup",
+                    "page {id} in '{}': at offset {offset}, {damage}; a crash tore it while it was written, and there is no copy of it: `millpond rebuild` goes on without the page, or restore a backup (`millpond restore`)",
                     self.data.name()
                 );
                 return Err(Error::Corruption(message.into()));

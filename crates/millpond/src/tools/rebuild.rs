@@ -119,7 +119,7 @@ pub fn rebuild_on(files: Arc<dyn Files>, options: &RebuildOptions) -> Result<Reb
     let end = work.read_log(&log, found.start)?;
     if let Some(doubt) = found.doubt.filter(|_| !options.force) {
         let message =
-            format!("{doubt}: use force and mistrust what was written last, or restore the database from a backup");
+            format!("{doubt}: use force and mistrust what was written last, or restore a backup (`millpond restore`)");
         return Err(Error::Corruption(message.into()));
     }
     if let Some(durable) = superblocks.iter().map(|superblock| superblock.durable_lsn).max().filter(|at| *at > end.at) {

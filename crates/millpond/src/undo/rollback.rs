@@ -124,7 +124,7 @@ fn no_record(at: UndoRef) -> Error {
     let UndoRef { page, record } = at;
     let id = PageId::new(SpaceId::UNDO, page);
     let message = format!(
-        "undo page {id}: entry {record} is no record of the transaction that has it: `millpond check` tells what else is damaged: restore the database from a backup"
+        "undo page {id}: entry {record} is no record of the transaction that has it: `millpond check` tells what else is damaged: restore a backup (`millpond restore`)"
     );
     Error::Corruption(message.into())
 }

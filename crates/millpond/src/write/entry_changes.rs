@@ -123,7 +123,7 @@ const NOTE: Change<&[u8]> = Change::Put(&[]);
 #[cold]
 fn damaged(table: &TableState, index: &IndexState) -> Error {
     let message = format!(
-        "{} has a row without the fields of index '{}': drop the index, put the row anew and create the index again; if `millpond check` finds more, restore the database from a backup",
+        "{} has a row without the fields of index '{}': drop the index, put the row anew and create the index again; if `millpond check` finds more, restore a backup (`millpond restore`)",
         table.rows, index.definition.name
     );
     Error::Corruption(message.into())

@@ -25,6 +25,9 @@ const CLIENTS: u32 = 3;
 /// What a commit made of rows: name of the tree or table, key, and the new value if there is one.
 type Change = (&'static str, Vec<u8>, Option<Vec<u8>>);
 
+/// A commit's place, and its changes.
+type Commit = (CommitTs, Vec<Change>);
+
 fn row(number: u32, round: u32) -> Vec<u8> {
     // The table's index is on the first eight bytes.
     let mut value = [round.to_be_bytes(), number.to_be_bytes()].concat();
@@ -48,7 +51,7 @@ fn start(shape: Shape) -> SimulatedDisk {
 
 /// Changes random rows of its own in batches and transactions, one of which is left open over a while. Returns its
 /// commits.
-fn client(db: &Db, id: u32, seed: u64, turns: u32) -> Vec<(CommitTs, Vec<Change>)> {
+fn client(db: &Db, id: u32, seed: u64, turns: u32) -> Vec<Commit> {
     let mut rng = SmallRng::seed_from_u64(seed);
     let (tree, table) = (db.open_tree("tree").expect("there"), db.open_table("table").expect("there"));
     let mut commits = Vec::new();
@@ -95,7 +98,7 @@ fn client(db: &Db, id: u32, seed: u64, turns: u32) -> Vec<(CommitTs, Vec<Change>
 }
 
 /// The contents after the commits up to `upto`.
-fn after(commits: &[(CommitTs, Vec<Change>)], upto: CommitTs) -> Contents {
+fn after(commits: &[Commit], upto: CommitTs) -> Contents {
     let rows = || (0..ROWS).map(|number| (number.to_be_bytes().to_vec(), row(number, 0))).collect();
     let mut all = Contents::from([("tree".to_owned(), rows()), ("table".to_owned(), rows())]);
     let mut commits: Vec<_> = commits.iter().filter(|(end, _)| *end <= upto).collect();
@@ -124,7 +127,7 @@ fn back_up_beside_clients(
     seed: u64,
     turns: u32,
     to: &SimulatedDisk,
-) -> (Result<BackupReport, Error>, Vec<(CommitTs, Vec<Change>)>) {
+) -> (Result<BackupReport, Error>, Vec<Commit>) {
     let disk = start(shape);
     let to = to.clone();
     let (found, _) = run(seed, || {

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 /// Bottom up: a module uses only those before it.
-const LAYERS: [&str; 24] = [
+const LAYERS: [&str; 25] = [
     "base",
     "pace",
     "io",
@@ -25,6 +25,7 @@ const LAYERS: [&str; 24] = [
     "write",
     "background",
     "load",
+    "backup",
     "observe",
     "open",
     "api",
@@ -316,10 +317,13 @@ fn errors_name_what_helps_before_a_backup() {
     let mut seen = 0;
     for (path, text) in sources() {
         let code = own_lines(&text).filter(|line| line.contains('"'));
-        for line in code.filter(|line| line.contains("backup") && !line.trim_start().starts_with("//")) {
+        for line in code.filter(|line| !line.trim_start().starts_with("//")) {
+            assert!(!line.contains("from a backup"), "name the command, in {}: {line}", path.display());
+            if !line.contains("a backup (`millpond restore`)") {
+                continue;
+            }
             seen += 1;
             assert!(helps.iter().any(|help| line.contains(help)), "{}: {line}", path.display());
-            assert!(line.contains("from a backup"), "{}: {line}", path.display());
         }
     }
     assert!(seen > 10, "only {seen} seen");

@@ -5,6 +5,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 /// Bytes of a value.
+#[allow(dead_code, reason = "not every example makes rows of its own")]
 pub(crate) const VALUE: usize = 184;
 
 pub(crate) type Outcome<T> = Result<T, Box<dyn Error + Send + Sync>>;

@@ -16,9 +16,10 @@ use crate::redo::files::LogFiles;
 use crate::redo::scan::LogScan;
 use crate::schema::catalog_entry::Entry;
 use crate::store::look::{DataFile, read_map};
+use crate::store::superblock::uuid_text;
 use crate::store::superblock::{FEATURE_IN_PLACE, FORMAT, Found, Superblock};
 use crate::tools::check::open_in_memory;
-use crate::tools::inspect::{Figure, uuid_text};
+use crate::tools::inspect::Figure;
 
 /// Bytes of the pool that the log is replayed in.
 const POOL: ByteSize = ByteSize::mib(64);

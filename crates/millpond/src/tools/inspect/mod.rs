@@ -17,7 +17,7 @@ use crate::io::directory_lock::Access;
 use crate::store::image::slot_of;
 use crate::store::look::{DataFile, read_map};
 use crate::store::map::{ENTRIES, MapEntry, MapPage};
-use crate::store::superblock::{Found, OFFSETS, Superblock};
+use crate::store::superblock::{Found, OFFSETS, Superblock, uuid_text};
 
 /// Receives a dump line by line; `false` ends the dump.
 pub type Lines<'a> = &'a mut dyn FnMut(&str) -> bool;
@@ -183,10 +183,6 @@ fn verdict(found: &Found) -> String {
         Found::Damaged => "damaged: its checksum does not hold".to_owned(),
         Found::Foreign => "not a superblock: overwritten, or never written".to_owned(),
     }
-}
-
-fn uuid_text(uuid: [u64; 2]) -> String {
-    uuid.iter().flat_map(|half| half.to_le_bytes()).map(|byte| format!("{byte:02x}")).collect()
 }
 
 fn superblock_fields(superblock: &Superblock, out: Lines<'_>) {
