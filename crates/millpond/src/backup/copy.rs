@@ -3,15 +3,17 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use bytesize::ByteSize;
+
 use crate::backup::manifest::Manifest;
 use crate::backup::options::{BackupOptions, BackupReport};
-use crate::backup::target::{check_empty, remove_all, sync_names};
+use crate::backup::target::{check_empty, mark_unfinished, refuse_used, remove_all, sync_names, verify};
 use crate::base::aligned::{BLOCK, aligned, round_down, round_up, to_u64, to_usize};
 use crate::base::clock;
 use crate::base::error::Error;
 use crate::base::ids::Lsn;
 use crate::base::sync::{Mutex, Rank, sleep_until};
-use crate::engine::{CheckpointGoal, Engine, FreezeInto};
+use crate::engine::{CheckpointGoal, Engine, Freeze, FreezeInto};
 use crate::io::device::{Device, Files};
 use crate::io::directory::{Directory, HowToOpen};
 use crate::io::directory_lock::Access;
@@ -31,21 +33,20 @@ const LOOK_NS: u64 = 1_000_000;
 /// A frozen map. Dropping it ends the pins, and the hold on the log.
 struct Backup<'e> {
     engine: &'e Arc<Engine>,
-    frozen: Frozen,
+    frozen: Box<Frozen>,
     lsn: Lsn,
-    /// The count that keeps the log (BACKUP-3).
-    held: Option<Lsn>,
 }
 
 impl Drop for Backup<'_> {
     fn drop(&mut self) {
         self.engine.core.store.thaw();
-        self.let_log_go();
+        self.engine.end_log_hold();
     }
 }
 
 /// Backs up to a new or an empty directory.
 pub(crate) fn back_up_to(engine: &Arc<Engine>, to: &Path, options: BackupOptions) -> Result<BackupReport, Error> {
+    refuse_used(to)?;
     let directory = Arc::new(Directory::open(to, HowToOpen::new(Access::Create, false))?);
     let made = back_up(engine, &*directory, options);
     match made {
@@ -72,40 +73,39 @@ impl<'e> Backup<'e> {
     /// Has the keeper freeze the map.
     fn begin(engine: &'e Arc<Engine>) -> Result<Backup<'e>, Error> {
         for _ in 0..TRIES {
+            // The log is kept from the newest superblock on.
+            engine.checkpoint_wait(CheckpointGoal::Superblock)?;
             let into: FreezeInto = Arc::new(Mutex::new(Rank::Handoff, None));
             engine.checkpoint_wait(CheckpointGoal::Freeze(Arc::clone(&into)))?;
-            let frozen = into.lock().take();
-            if let Some((frozen, lsn)) = frozen {
-                let held = Some(frozen.superblock.checkpoint_lsn);
-                return Ok(Backup { engine, frozen, lsn, held });
+            let answer = into.lock().take();
+            match answer {
+                Some(Freeze::Frozen(frozen, lsn)) => return Ok(Backup { engine, frozen, lsn }),
+                Some(Freeze::Busy) => {
+                    let message = "another backup of this database is being made: wait for its end, and try again";
+                    return Err(Error::InUse(message.into()));
+                }
+                Some(Freeze::Moving) | None => engine.checkpoint_wait(CheckpointGoal::All)?,
             }
-            if engine.core.log.geometry().1.is_none() {
-                let message = "another backup of this database is being made: wait for its end, and try again";
-                return Err(Error::InUse(message.into()));
-            }
-            engine.checkpoint_wait(CheckpointGoal::All)?;
         }
-        let message = "the log's capacity is being changed: back up when that has ended";
-        Err(Error::InUse(message.into()))
-    }
-
-    fn let_log_go(&mut self) {
-        if let Some(held) = self.held.take() {
-            self.engine.core.log.counts.remove(held);
-        }
+        Err(Error::InUse("the log's capacity is being changed: back up when that has ended".into()))
     }
 
     fn copy(&mut self, files: &dyn Files, options: &mut BackupOptions) -> Result<BackupReport, Error> {
         let engine = self.engine;
         engine.core.log.flush_wait(self.lsn)?;
-        let log_bytes = self.copy_log(files)?;
-        self.let_log_go();
+        self.check_room(files)?;
+        mark_unfinished(files)?;
+        let log_bytes = self.copy_log(files, options)?;
+        if !engine.end_log_hold() {
+            return Err(self.log_needed(files));
+        }
         let data = self.frozen.create_data(files)?;
         let pages = self.copy_pages(&*data, options)?;
         let superblocks = self.frozen.write_map(files, self.lsn)?;
         sync_names(files)?;
         // BACKUP-4
         finish_data(&*data, &superblocks)?;
+        verify(files)?;
         let manifest = Manifest { uuid: self.frozen.superblock.uuid, lsn: self.lsn, pages, log_bytes };
         manifest.write(files)?;
         Ok(manifest.report())
@@ -116,20 +116,47 @@ impl<'e> Backup<'e> {
     fn check_held(&self) -> Result<(), Error> {
         self.engine.check_usable()?;
         if self.engine.core.store.lost_pins() {
-            let message = "the backup was given up: the file system of the database is full, and writers needed the room of old images: free some, and try again";
+            let message = "the backup was given up: writers needed room, and the data file could not grow: free some on the file system of the database, or back up to another one, and try again";
             return Err(Error::out_of_space(message.to_owned()));
         }
         Ok(())
     }
 
+    /// An error if the copy would fill its file system, which may be that of the database, too.
+    fn check_room(&self, files: &dyn Files) -> Result<(), Error> {
+        let needed = self.frozen.data_len() + self.frozen.superblock.redo.capacity();
+        let needed = needed + needed / 16;
+        match files.free_bytes() {
+            Some(free) if free < needed => {
+                let (needed, free) = (ByteSize::b(needed), ByteSize::b(free));
+                let place = files.place();
+                let message = format!(
+                    "a backup to '{place}' needs {needed}, and {free} are free on that file system: free some, or name a directory on another one"
+                );
+                Err(Error::out_of_space(message))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// The error after the keeper has broken the hold on the log.
+    fn log_needed(&self, files: &dyn Files) -> Error {
+        let message = format!(
+            "the backup was given up: writers needed the room of the log before it was copied to '{}': back up to a faster device, or set a larger redo_capacity",
+            files.place()
+        );
+        self.engine.check_usable().err().unwrap_or_else(|| Error::out_of_space(message))
+    }
+
     /// Copies the log from the checkpoint to the backup's LSN, to a ring of the same size. Returns its length.
-    fn copy_log(&self, files: &dyn Files) -> Result<u64, Error> {
+    fn copy_log(&self, files: &dyn Files, options: &mut BackupOptions) -> Result<u64, Error> {
         let (from, superblock) = (self.frozen.superblock.checkpoint_lsn, &self.frozen.superblock);
         let log = self.engine.core.log.files();
         let ring = Ring::reserve(files, superblock.owner(), superblock.redo)?;
         let lap = Lap { boundary: from, first_group: from, nonce: superblock.nonce };
         ring.write_lap(&lap)?;
         let to = LogFiles::new(ring, None);
+        log.copy_laps(&to, from, self.lsn)?;
         let end = round_up(self.lsn.0);
         let mut buf = aligned(LOG_PIECE);
         let mut at = round_down(from.0);
@@ -137,11 +164,15 @@ impl<'e> Backup<'e> {
             let piece = &mut buf[..to_usize((end - at).min(to_u64(LOG_PIECE)))];
             log.read(piece, Lsn(at))?;
             self.check_held()?;
+            if self.engine.log_hold.lock().is_none() {
+                return Err(self.log_needed(files));
+            }
             // Groups behind the backup's LSN are not in it.
             let whole = to_usize(self.lsn.0 - at).min(piece.len());
             piece[whole..].fill(0);
             to.write(piece, Lsn(at))?;
             at += to_u64(piece.len());
+            options.tell(0, self.frozen.zones)?;
         }
         to.sync_all()?;
         Ok(self.lsn.since(from))
@@ -155,10 +186,12 @@ impl<'e> Backup<'e> {
             self.check_held()?;
         }
         let mut pace = Pace::new(options.rate_on(self.engine.write_capacity()));
+        let named = self.frozen.named_slots();
         let (mut buf, mut pages) = (aligned(ZONE_BYTES), 0);
         for zone in 0..zones {
-            let (count, end) = store.read_frozen(&self.frozen, zone, &mut buf)?;
+            let read = store.read_frozen(&self.frozen, zone, &named, &mut buf);
             self.check_held()?;
+            let (count, end) = read?;
             if count > 0 {
                 self.frozen.write_zone(data, zone, &buf[..end])?;
                 pace.wait(ZONE_BYTES);
@@ -166,10 +199,6 @@ impl<'e> Backup<'e> {
             pages += count;
             store.unpin_zone(zone);
             options.tell(zone + 1, zones)?;
-        }
-        let wanted = to_u64(self.frozen.all().count());
-        if pages != wanted {
-            return Err(store.missing_page(&self.frozen));
         }
         Ok(pages)
     }

@@ -1,16 +1,14 @@
 //! The manifest of a backup: a text that names it, in a file that is written last.
 
 use crate::backup::options::BackupReport;
-use crate::backup::target::{MANIFEST, sync_names};
+use crate::backup::target::sync_names;
 use crate::base::aligned::{BLOCK, aligned};
 use crate::base::crc::crc32c;
 use crate::base::error::Error;
 use crate::base::ids::Lsn;
 use crate::io::device::Files;
+use crate::store::files::{MANIFEST, UNFINISHED};
 use crate::store::superblock::uuid_text;
-
-/// The manifest's name until it is durable.
-const MANIFEST_NEW: &str = "backup-new.mpd";
 
 /// The first line.
 const TITLE: &str = "millpond backup 1";
@@ -45,10 +43,11 @@ impl Manifest {
         block.fill(b'\n');
         block[..text.len()].copy_from_slice(text.as_bytes());
         let make = || {
-            let file = files.create(MANIFEST_NEW)?;
+            // The mark becomes the manifest.
+            let file = files.open(UNFINISHED)?;
             file.write_at(&block, 0)?;
             file.sync()?;
-            files.rename(MANIFEST_NEW, MANIFEST)
+            files.rename(UNFINISHED, MANIFEST)
         };
         make().map_err(|e| Error::io(&format!("write '{MANIFEST}' in '{}'", files.place()), e))?;
         sync_names(files)
@@ -102,6 +101,7 @@ mod tests {
         let disk = SimulatedDisk::new();
         let manifest = Manifest { uuid: [7, u64::MAX], lsn: Lsn(12_345), pages: 9, log_bytes: 0 };
         assert!(matches!(Manifest::read(&disk), Err(Error::Format(_))));
+        crate::backup::target::mark_unfinished(&disk).expect("marked");
         manifest.write(&disk).expect("written");
         assert_eq!(Manifest::read(&disk).expect("read"), manifest);
         let text = format!("{}crc", manifest.lines());

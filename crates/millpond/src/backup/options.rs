@@ -16,7 +16,7 @@ const DEFAULT_RATE: u64 = 128 << 20;
 const RATE_MIN: u64 = 1 << 20;
 
 /// The function that is told of progress.
-type Told = Box<dyn FnMut(BackupProgress) -> ControlFlow<()>>;
+type Told = Box<dyn FnMut(BackupProgress) -> ControlFlow<()> + Send>;
 
 /// How a backup is made.
 #[derive(Default)]
@@ -55,17 +55,19 @@ impl BackupOptions {
         BackupOptions::default()
     }
 
-    /// Bytes of the data file copied a second, at most; at least 1 MiB. Default: half of the rate at which the engine
-    /// has measured that the device writes pages, or 128 MiB before it has.
+    /// Bytes of the data file copied a second, at most; at least 1 MiB. The log is copied first, as fast as it goes.
+    /// Default: half of the rate at which the engine has measured that the device writes pages, or 128 MiB before it
+    /// has.
     #[must_use]
     pub fn rate(mut self, per_s: ByteSize) -> BackupOptions {
         self.rate = Some(per_s);
         self
     }
 
-    /// Calls `told` after each MiB of the data file. If it breaks, the backup ends with [`Error::Cancelled`].
+    /// Calls `told` after each MiB of the log, where nothing of the data file is done yet, and of the data file. If it
+    /// breaks, the work ends with [`Error::Cancelled`].
     #[must_use]
-    pub fn progress(mut self, told: impl FnMut(BackupProgress) -> ControlFlow<()> + 'static) -> BackupOptions {
+    pub fn progress(mut self, told: impl FnMut(BackupProgress) -> ControlFlow<()> + Send + 'static) -> BackupOptions {
         self.told = Some(Box::new(told));
         self
     }
@@ -73,9 +75,7 @@ impl BackupOptions {
     pub(super) fn tell(&mut self, done: usize, total: usize) -> Result<(), Error> {
         let progress = BackupProgress { done: to_u64(done * ZONE_BYTES), total: to_u64(total * ZONE_BYTES) };
         match self.told.as_mut().map(|told| told(progress)) {
-            Some(ControlFlow::Break(())) => {
-                Err(Error::Cancelled("the backup was given up, as its caller asked".into()))
-            }
+            Some(ControlFlow::Break(())) => Err(Error::Cancelled("given up, as the caller asked".into())),
             _ => Ok(()),
         }
     }

@@ -5,28 +5,30 @@ use std::sync::Arc;
 
 use crate::backup::manifest::Manifest;
 use crate::backup::options::{BackupOptions, BackupReport};
-use crate::backup::target::{MANIFEST, check_empty, list, remove_all, sync_names};
-use crate::base::aligned::{aligned, to_u64, to_usize};
+use crate::backup::target::{check_empty, list, mark_unfinished, refuse_used, remove_all, sync_names, verify};
+use crate::base::aligned::{aligned, round_down, to_u64, to_usize};
 use crate::base::error::Error;
 use crate::base::page::layout::header;
 use crate::io::device::{Device, Files};
 use crate::io::directory::{Directory, HowToOpen};
-use crate::io::directory_lock::{Access, LOCK_FILE};
-use crate::store::files::DATA_FILE;
+use crate::io::directory_lock::Access;
+use crate::redo::files::is_log_file;
+use crate::store::files::{DATA_FILE, MANIFEST, UNFINISHED, is_map_file};
 use crate::store::image::{SlotContent, content_of};
 use crate::store::superblock::{SLOTS_START, Superblock};
 use crate::store::zones::ZONE_BYTES;
 
 /// Restores the backup in directory `from` to directory `to`, which is new or empty. The next open of `to` recovers the
 /// database as it was at the backup's LSN; `from` stays as it is. Everything is durable on return. An error, or a crash
-/// in between, leaves nothing in `to` that opens as a database.
+/// in between, leaves nothing in `to` that opens as a database. The files get the permissions of a new database.
 ///
 /// Reads and writes the whole data file, at the device's rate; [`BackupOptions::rate`] is not looked at.
 ///
 /// # Errors
 /// * [`Error::Format`]: `from` is no backup, or not a whole one.
 /// * [`Error::InvalidOptions`]: `to` is not empty.
-/// * [`Error::Corruption`]: an image in the backup is damaged.
+/// * [`Error::Corruption`]: an image, the map or the log in the backup is damaged, or a file is missing.
+/// * [`Error::Cancelled`]: the function of [`BackupOptions::progress`] broke.
 /// * [`Error::OutOfSpace`], [`Error::Permission`], [`Error::InUse`] and others of the system.
 pub fn restore(
     from: impl AsRef<Path>,
@@ -35,8 +37,9 @@ pub fn restore(
 ) -> Result<BackupReport, Error> {
     let from = Directory::open(from.as_ref(), HowToOpen::new(Access::Read, false))?;
     let manifest = Manifest::read(&from)?;
+    refuse_used(to.as_ref())?;
     let to = Arc::new(Directory::open(to.as_ref(), HowToOpen::new(Access::Create, false))?);
-    check_empty(&*to)?;
+    check_empty(&*to).inspect_err(|_| to.take_back())?;
     let restored = restore_files(&from, &*to, &manifest, &mut options);
     match restored {
         Ok(_) => to.release(),
@@ -64,12 +67,10 @@ fn restore_files(
     manifest: &Manifest,
     options: &mut BackupOptions,
 ) -> Result<BackupReport, Error> {
-    let others = list(from)?.into_iter().filter(|name| ![LOCK_FILE, DATA_FILE, MANIFEST].contains(&name.as_str()));
-    for name in others {
-        copy_whole(&*open(from, &name)?, &*create(to, &name)?)?;
+    mark_unfinished(to)?;
+    for name in list(from)?.iter().filter(|name| is_map_file(name) || is_log_file(name)) {
+        copy_whole(&*open(from, name)?, &*create(to, name)?, is_log_file(name))?;
     }
-    // The files' names are durable before the data file is one: map files without superblocks are never a new database.
-    sync_names(to)?;
     let (source, copy) = (open(from, DATA_FILE)?, create(to, DATA_FILE)?);
     let superblock = Superblock::choose(Superblock::read_both(&*source)?, source.name())?;
     let pages = copy_pages(&*source, &*copy, &superblock, options)?;
@@ -90,6 +91,9 @@ fn restore_files(
     read(&*source, &mut head, 0)?;
     write(&*copy, &head, 0)?;
     sync(&*copy)?;
+    verify(to)?;
+    to.remove(UNFINISHED).map_err(|e| Error::io(&format!("remove '{UNFINISHED}' in '{}'", to.place()), e))?;
+    sync_names(to)?;
     Ok(manifest.report())
 }
 
@@ -101,6 +105,10 @@ fn copy_pages(
     options: &mut BackupOptions,
 ) -> Result<u64, Error> {
     let len = len_of(source)?;
+    if len < SLOTS_START {
+        let message = format!("'{}' is cut short: it has {len} bytes; restore another backup", source.name());
+        return Err(Error::Corruption(message.into()));
+    }
     copy.grow(len).map_err(|e| Error::io(&format!("grow '{}' to {len} bytes", copy.name()), e))?;
     let (page_size, zones) = (to_usize(u64::from(superblock.page_size)), to_usize(len - SLOTS_START) / ZONE_BYTES);
     let (mut buf, mut pages) = (aligned(ZONE_BYTES), 0);
@@ -130,16 +138,17 @@ fn copy_pages(
     Ok(pages)
 }
 
-/// Copies a file of whole blocks. Durable on return, except its name.
-fn copy_whole(source: &dyn Device, copy: &dyn Device) -> Result<(), Error> {
-    let len = len_of(source)?;
+/// Copies a file of whole blocks; a log file's zeroes, too, so that the log's syncs have no extents to convert later.
+/// Durable on return, except its name.
+fn copy_whole(source: &dyn Device, copy: &dyn Device, is_log: bool) -> Result<(), Error> {
+    let len = round_down(len_of(source)?);
     copy.grow(len).map_err(|e| Error::io(&format!("grow '{}' to {len} bytes", copy.name()), e))?;
     let mut buf = aligned(ZONE_BYTES);
     for offset in (0..len).step_by(ZONE_BYTES) {
         let piece = &mut buf[..to_usize((len - offset).min(to_u64(ZONE_BYTES)))];
         read(source, piece, offset)?;
-        // Zeroes are there already.
-        if piece.iter().any(|byte| *byte != 0) {
+        // Other files have zeroes already.
+        if is_log || piece.iter().any(|byte| *byte != 0) {
             write(copy, piece, offset)?;
         }
     }

@@ -42,6 +42,7 @@ pub(crate) enum Rank {
     Status,
     Syncer,
     Background,
+    LogHold,
     PageCleaners,
     Pacing,
     Payments,

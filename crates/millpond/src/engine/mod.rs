@@ -87,6 +87,8 @@ pub(crate) struct Engine {
     pub(crate) loads: Mutex<BTreeMap<SpaceId, Arc<TreeState>>>,
     /// The turn to write pages of bulk loads (LOAD-3).
     pub(crate) load_writer: Turn<()>,
+    /// The log that a backup has yet to copy.
+    pub(crate) log_hold: Mutex<Option<LogHold>>,
     /// Trees that were opened, those of tables included.
     pub(crate) open_trees: Mutex<BTreeMap<SpaceId, Arc<TreeState>>>,
     /// Tables that were opened, by the spaces of their rows.
@@ -151,8 +153,27 @@ pub(crate) struct Request {
     pub(crate) goal: CheckpointGoal,
 }
 
-/// Where the keeper puts a frozen map, with the end of the log behind it.
-pub(crate) type FreezeInto = Arc<Mutex<Option<(Frozen, Lsn)>>>;
+/// Where the keeper puts its answer to a backup.
+pub(crate) type FreezeInto = Arc<Mutex<Option<Freeze>>>;
+
+/// The keeper's answer to a backup.
+pub(crate) enum Freeze {
+    /// The map, and the end of the log behind it.
+    Frozen(Box<Frozen>, Lsn),
+    /// Another backup is being made.
+    Busy,
+    /// The log moves to another ring.
+    Moving,
+}
+
+/// The log that a backup has yet to copy.
+#[derive(Clone, Copy)]
+pub(crate) struct LogHold {
+    /// Where it begins: a count there holds the checkpoint.
+    pub(crate) from: Lsn,
+    /// When the log is beyond this, the keeper breaks the hold.
+    pub(crate) upto: Lsn,
+}
 
 /// The work that a request asks the keeper for.
 pub(crate) enum CheckpointGoal {
@@ -204,6 +225,12 @@ impl Engine {
             };
         }
         stalls
+    }
+
+    /// Ends a backup's hold on the log. False: there was none.
+    pub(crate) fn end_log_hold(&self) -> bool {
+        let held = self.log_hold.lock().take();
+        held.inspect(|hold| self.core.log.counts.remove(hold.from)).is_some()
     }
 
     /// Asks the keeper for `wish`, and waits for the answer on `checkpoint`.

@@ -331,7 +331,7 @@ impl Images {
             header_mut(page).page_lsn = self.lsn.0.into();
             contents.make(id, page)?;
             self.ops.push(WriteOp { id, lsn: self.lsn, rec_lsn: None });
-            contents.clear(2 * size);
+            contents.clear(size);
             lot.spare.push(contents);
         }
         lot.len = 0;

@@ -65,6 +65,7 @@ pub(super) fn assemble(
         statements: RwLock::new(Gate::Open),
         open_txns: OpenTxns::new(options.idle_transaction_timeout),
         load_writer: Turn::new(Rank::LoadWriter, ()),
+        log_hold: Mutex::new(Rank::LogHold, None),
         open_trees: Mutex::new(Rank::OpenTrees, BTreeMap::new()),
         open_tables: Mutex::new(Rank::OpenTables, BTreeMap::new()),
         requests: Mutex::new(Rank::Requests, Requests::default()),

@@ -7,7 +7,6 @@ use bytesize::ByteSize;
 
 use crate::background::log_resize;
 use crate::background::log_resize::first_capacity;
-use crate::backup::target::MANIFEST;
 use crate::base::error::Error;
 use crate::base::process::Home;
 use crate::io::device::Files;
@@ -22,7 +21,7 @@ use crate::open::fixed_options::{check_fixed, superblock_in};
 use crate::open::running::Running;
 use crate::open::start::open_existing;
 use crate::options::{Options, fitting_frames, needed_capacity, validate_reserve};
-use crate::store::files::{DATA_FILE, without_data_file};
+use crate::store::files::{DATA_FILE, MANIFEST, UNFINISHED, without_data_file};
 
 /// Opens the directory of a database, and makes it if it does not exist and the options allow that.
 fn open_directory(path: &Path, options: &Options) -> Result<Directory, Error> {
@@ -82,16 +81,26 @@ fn enlarge_log_first(files: &Arc<dyn Files>, home: &Arc<Home>, options: &Options
     running.shut_down()
 }
 
-/// Refuses to write to a backup.
-fn refuse_backup(files: &dyn Files, names: &[String], options: &Options) -> Result<(), Error> {
-    if options.read_only || options.at_rest || !names.iter().any(|name| name == MANIFEST) {
-        return Ok(());
-    }
-    let message = format!(
-        "'{}' is a backup, which stays as it is: restore it to another directory (`millpond restore`), or open it read-only",
-        files.place()
-    );
+/// Refuses to write to a backup, and to open what has not become one.
+fn refuse_backup(files: &dyn Files, names: &[String], may_read: bool) -> Result<(), Error> {
+    let has = |file: &str| names.iter().any(|name| name == file);
+    let place = files.place();
+    let message = match () {
+        () if has(UNFINISHED) => format!(
+            "'{place}' has a backup, or a database restored of one, that was cut short: remove the directory, and begin again"
+        ),
+        () if has(MANIFEST) && !may_read => format!(
+            "'{place}' is a backup, which stays as it is: restore it to another directory (`millpond restore`), or open it read-only"
+        ),
+        () => return Ok(()),
+    };
     Err(Error::Format(message.into()))
+}
+
+/// Refuses a backup, whole or not.
+pub(crate) fn refuse_any_backup(files: &dyn Files) -> Result<(), Error> {
+    let names = files.list().map_err(|e| Error::io(&format!("list '{}'", files.place()), e))?;
+    refuse_backup(files, &names, false)
 }
 
 /// Opens the database in these files, which no other process has. Creates it first, if the options ask for that.
@@ -103,7 +112,7 @@ pub(crate) fn open_on(files: Arc<dyn Files>, options: Options) -> Result<Running
     // Before anything is changed: an unusable socket path leaves all as it is.
     let endpoints = Endpoints::open(&options)?;
     let names = files.list().map_err(|e| Error::io(&format!("list '{}'", files.place()), e))?;
-    refuse_backup(&*files, &names, &options)?;
+    refuse_backup(&*files, &names, options.read_only || options.at_rest)?;
     match Case::of(&names) {
         Case::Database => {}
         _ if options.create => create(&*files, &names, &options)?,

@@ -78,6 +78,8 @@ impl Running {
         self.stop_purge();
         debug_assert!(self.has_ended_all_transactions(), "COMMIT-3");
         self.engine.end_redo_change();
+        // A backup under way ends with an error.
+        self.engine.end_log_hold();
         let result = self.engine.last_checkpoint_wait();
         let stopped = self.stop_keeper(keeper);
         let flushed = self.engine.core.log.flush_tail();

@@ -520,6 +520,19 @@ impl LogFiles {
         Ok(())
     }
 
+    /// Writes to `to` the laps of the files that the log from `from` to `end` runs into.
+    pub(crate) fn copy_laps(&self, to: &LogFiles, from: Lsn, end: Lsn) -> Result<(), Error> {
+        let mut at = from;
+        while let Some(boundary) = self.boundary(at, end) {
+            let ring = self.ring(boundary);
+            if let Some(start) = ring.lap_of(&**ring.file(boundary).0)? {
+                to.write_lap(&Lap { boundary, first_group: start.at, nonce: start.nonce })?;
+            }
+            at = boundary;
+        }
+        Ok(())
+    }
+
     /// The first groups of the files' laps, for the files that name one; oldest first.
     pub(crate) fn laps(&self) -> Result<Vec<Start>, Error> {
         let mut laps = Vec::new();

@@ -18,6 +18,12 @@ pub(crate) const MAP_FILE: &str = "map.mpd";
 /// The two files of the map directory.
 pub(crate) const DIRECTORY_FILES: [&str; 2] = ["directory-0.mpd", "directory-1.mpd"];
 
+/// The manifest of a backup: the database beside it is one.
+pub(crate) const MANIFEST: &str = "backup.mpd";
+
+/// It marks a backup, or a restoration, that has not ended.
+pub(crate) const UNFINISHED: &str = "backup-new.mpd";
+
 /// Whether it is a file of the store, except the data file.
 pub(crate) fn is_map_file(name: &str) -> bool {
     name == MAP_FILE || DIRECTORY_FILES.contains(&name)

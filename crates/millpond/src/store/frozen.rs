@@ -6,7 +6,8 @@
 //! BACKUP-2  The map is frozen by the thread that logs map groups, and the log's end is read after that: it is the
 //!           backup's LSN. All that changed the frozen map is in the log before it. Groups between the two that change
 //!           the map are of pages and spaces given back, which replay repeats.
-//! BACKUP-3  From the frozen map's superblock on, the log is kept until it is copied: a count holds the checkpoint.
+//! BACKUP-3  From the frozen map's superblock on, the log is kept until it is copied: a count holds the checkpoint. The
+//!           keeper breaks the hold, and the backup fails, before writers would feel that the log is longer.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,7 +15,7 @@ use std::sync::Arc;
 use super::checkpoint::encode;
 use super::directory;
 use super::files::{DATA_FILE, DIRECTORY_FILES, MAP_FILE};
-use super::image::{SlotContent, content_of};
+use super::image::slot_of;
 use super::map::{ENTRIES, MapEntry, MapPage, PageMap, Space, tag_of};
 use super::page_store::{PageStore, State};
 use super::pins::Pins;
@@ -24,6 +25,7 @@ use super::zones::ZONE_BYTES;
 use crate::base::aligned::{BLOCK, BLOCK_U64, aligned, round_up, to_u64, to_usize};
 use crate::base::error::Error;
 use crate::base::ids::{Lsn, PageId, SlotId, SpaceId, TxnId};
+use crate::base::page::layout::header;
 use crate::io::device::{Device, Files};
 use crate::redo::dirty_counts::DirtyCounts;
 
@@ -45,12 +47,13 @@ pub(crate) struct Frozen {
 }
 
 impl State {
-    /// Breaks the pins of a backup, if that frees slots.
+    /// Breaks the pins of a backup. Returns whether that freed slots.
     pub(super) fn break_pins(&mut self) -> bool {
         let helps = self.pins.is_there && self.slots.held_back() > 0;
+        // Also if it does not: the backup may be what fills the file system.
+        self.pins.is_broken |= self.pins.is_there;
         if helps {
             self.slots.unpin_all();
-            self.pins.is_broken = true;
         }
         helps
     }
@@ -77,11 +80,11 @@ impl PageStore {
         })
     }
 
-    /// Ends the pins.
+    /// Ends the pins, a zone at a time: readers and writers come in between.
     pub(crate) fn thaw(&self) {
-        let mut state = self.state.lock();
-        state.slots.unpin_all();
-        state.pins = Pins::default();
+        let zones = self.state.lock().slots.zones();
+        (0..zones).for_each(|zone| self.unpin_zone(zone));
+        self.state.lock().pins = Pins::default();
     }
 
     /// Whether all writes to pinned slots that were under way when the map was frozen have ended.
@@ -100,49 +103,50 @@ impl PageStore {
         self.state.lock().slots.unpin(zone);
     }
 
-    /// Reads `zone` to `buf`, and leaves the images in it that the frozen map names; all else is zeroed. Returns their
-    /// number and the end of the last one in `buf`. The caller then looks whether the pins hold.
-    pub(crate) fn read_frozen(&self, frozen: &Frozen, zone: usize, buf: &mut [u8]) -> Result<(u64, usize), Error> {
-        let first = to_u64(zone) * Self::zone_slots(self.page_size);
-        let offset = self.offset(SlotId(first));
-        let reading = |e| Error::io(&format!("read {ZONE_BYTES} bytes at {offset} of '{}'", self.data.name()), e);
-        if !self.state.lock().slots.has_pins(zone) {
+    /// Reads `zone` to `buf`, and leaves the images in it that the frozen map names, which are in the slots `named`;
+    /// all else is zeroed. Returns their number and the end of the last one in `buf`. Before the caller believes the
+    /// images, or an error, it looks whether the pins hold.
+    pub(crate) fn read_frozen(
+        &self,
+        frozen: &Frozen,
+        zone: usize,
+        named: &NamedSlots,
+        buf: &mut [u8],
+    ) -> Result<(u64, usize), Error> {
+        let per_zone = Self::zone_slots(self.page_size);
+        let first = to_u64(zone) * per_zone;
+        if !(first..first + per_zone).any(|slot| named.has(slot)) {
             return Ok((0, 0));
         }
+        let offset = self.offset(SlotId(first));
+        let reading = |e| Error::io(&format!("read {ZONE_BYTES} bytes at {offset} of '{}'", self.data.name()), e);
         self.data.read_at(buf, offset).map_err(reading)?;
         let (mut count, mut end) = (0, 0);
         for (at, image) in (0..).zip(buf.chunks_mut(self.page_size())) {
-            let named = match content_of(image, self.uuid) {
-                SlotContent::Image(id) => Some((id, frozen.get(id))),
-                SlotContent::Zero | SlotContent::Garbage => None,
-            };
-            let Some((id, entry)) = named.filter(|(_, entry)| self.slot_of(*entry) == Some(SlotId(first + at))) else {
+            if !named.has(first + at) {
                 image.fill(0);
                 continue;
+            }
+            // The id in the image counts only if the map names this slot for it.
+            let id = PageId(header(image).page_id.get());
+            let entry = frozen.get(id);
+            let problem = match self.slot_of(entry) == Some(SlotId(first + at)) {
+                true => self.problem_of(id, entry, image).map(|problem| (id, entry, problem)),
+                false => {
+                    let of_slot = |(_, entry): &(PageId, MapEntry)| self.slot_of(*entry) == Some(SlotId(first + at));
+                    frozen.all().find(of_slot).map(|(id, entry)| {
+                        let problem = self.problem_of(id, entry, image);
+                        (id, entry, problem.unwrap_or_else(|| "it is of another page".to_owned()))
+                    })
+                }
             };
-            if let Some(problem) = self.problem_of(id, entry, image) {
+            if let Some((id, entry, problem)) = problem {
                 return Err(self.damaged(id, entry, &problem));
             }
             count += 1;
             end = to_usize(at + 1) * self.page_size();
         }
         Ok((count, end))
-    }
-
-    /// The error for the first page of the frozen map without a whole image.
-    pub(crate) fn missing_page(&self, frozen: &Frozen) -> Error {
-        let mut image = aligned(self.page_size());
-        for (id, entry) in frozen.all() {
-            let read = self.data.read_at(&mut image, entry.offset());
-            let problem = match read {
-                Ok(()) => self.problem_of(id, entry, &image),
-                Err(e) => Some(e.to_string()),
-            };
-            if let Some(problem) = problem {
-                return self.damaged(id, entry, &problem);
-            }
-        }
-        Error::Bug("BACKUP-1: a pinned image was overwritten while it was copied".into())
     }
 
     fn damaged(&self, id: PageId, entry: MapEntry, problem: &str) -> Error {
@@ -155,7 +159,26 @@ impl PageStore {
     }
 }
 
+/// Slots of a data file, one bit each.
+pub(crate) struct NamedSlots(Vec<u64>);
+
+impl NamedSlots {
+    fn has(&self, slot: u64) -> bool {
+        self.0.get(to_usize(slot / 64)).is_some_and(|bits| bits >> (slot % 64) & 1 == 1)
+    }
+}
+
 impl Frozen {
+    /// The slots of all images.
+    pub(crate) fn named_slots(&self) -> NamedSlots {
+        let page_size = u64::from(self.superblock.page_size);
+        let mut bits = vec![0; (self.zones * ZONE_BYTES).div_ceil(to_usize(64 * page_size))];
+        for slot in self.all().filter_map(|(_, entry)| slot_of(entry, page_size)) {
+            bits[to_usize(slot.0 / 64)] |= 1 << (slot.0 % 64);
+        }
+        NamedSlots(bits)
+    }
+
     /// The location of the page's image.
     fn get(&self, id: PageId) -> MapEntry {
         let (page, at) = (id.number() / ENTRIES, id.number() % ENTRIES);
@@ -226,10 +249,15 @@ impl Frozen {
         Ok(both)
     }
 
+    /// Bytes of the copy's data file.
+    pub(crate) fn data_len(&self) -> u64 {
+        SLOTS_START + to_u64(self.zones * ZONE_BYTES)
+    }
+
     /// Makes the copy's data file, without superblocks.
     pub(crate) fn create_data(&self, files: &dyn Files) -> Result<Arc<dyn Device>, Error> {
         let file = create(files, DATA_FILE)?;
-        let len = SLOTS_START + to_u64(self.zones * ZONE_BYTES);
+        let len = self.data_len();
         file.grow(len).map_err(|e| Error::io(&format!("grow '{}' to {len} bytes", file.name()), e))?;
         Ok(file)
     }

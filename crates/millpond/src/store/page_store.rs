@@ -312,7 +312,8 @@ impl PageStore {
             let behind = op.lsn <= durable || planted!("page_before_log");
             assert!(behind, "STORE-5: page {} at LSN {} leaves before the log, durable to {durable}", op.id, op.lsn);
         }
-        let (current, slots, over) = {
+        let mut tries = [Self::GROW, Self::BREAK_PINS].into_iter();
+        let (current, slots, over) = loop {
             let mut state = self.state.lock();
             let freed = ops.iter().find(|op| state.freed.contains(&op.id));
             assert!(freed.is_none() || planted!("freed_page_written"), "STORE-9: {freed:?} was given back");
@@ -323,12 +324,18 @@ impl PageStore {
                     .filter(|slot| !state.slots.is_pinned(*slot) || planted!("pinned_image_overwritten"))
             };
             let current: Vec<_> = ops.iter().map(current).collect();
-            let mut slots = self.placement.slots(&mut state.slots, &current);
-            if slots.is_none() && state.break_pins() {
-                slots = self.placement.slots(&mut state.slots, &current);
+            let slots = self.placement.slots(&mut state.slots, &current);
+            // Slots that a backup holds back are missed here: the file grows, or else the backup gives way.
+            if slots.is_none()
+                && state.slots.held_back() > 0
+                && let Some(help) = tries.next()
+            {
+                drop(state);
+                help(self);
+                continue;
             }
             let over = slots.as_ref().map(|slots| state.begin_overwriting(slots, &current));
-            (current, slots, over.unwrap_or_default())
+            break (current, slots, over.unwrap_or_default());
         };
         let Some(mut slots) = slots else { return Ok(None) };
         for (op, image) in ops.iter().zip(buf.chunks_mut(self.page_size())) {
@@ -372,6 +379,10 @@ impl PageStore {
         }
         Ok(Some(writes))
     }
+
+    /// The ways to slots beside a backup.
+    const GROW: fn(&PageStore) = |store| _ = store.grow();
+    const BREAK_PINS: fn(&PageStore) = |store| _ = store.state.lock().break_pins();
 
     /// Writes the unchanged image of a page to the slot that it was read from.
     pub(crate) fn write_again(&self, id: PageId, image: &[u8]) -> Result<(), Error> {

@@ -217,8 +217,12 @@ impl Slots {
 impl Slots {
     /// Pins all slots that are not free.
     pub(super) fn pin_used(&mut self) {
+        let mut all = Bits::default();
+        for slot in 0..to_usize(self.per_zone) {
+            all[slot / 64] |= 1 << (slot % 64);
+        }
         for zone in &mut self.zones {
-            zone.pinned = zone.words.map(|free| !free);
+            zone.pinned = std::array::from_fn(|word| all[word] & !zone.words[word]);
         }
     }
 
@@ -236,13 +240,14 @@ impl Slots {
     pub(super) fn unpin(&mut self, zone: usize) {
         let Some(of) = self.zones.get_mut(zone) else { return };
         of.pinned = Bits::default();
-        for (word, mut bits) in std::mem::take(&mut of.held_back).into_iter().enumerate() {
-            while bits != 0 {
-                let in_zone = to_u64(word) * 64 + u64::from(bits.trailing_zeros());
-                bits &= bits - 1;
-                self.held_back -= 1;
-                self.give(SlotId(to_u64(zone) * self.per_zone + in_zone));
-            }
+        let held_back = std::mem::take(&mut of.held_back);
+        let count: u32 = held_back.iter().map(|word| word.count_ones()).sum();
+        if count > 0 {
+            of.words.iter_mut().zip(held_back).for_each(|(word, held)| *word |= held);
+            let free = of.free + count;
+            self.held_back -= u64::from(count);
+            self.free += u64::from(count);
+            self.set_free_count(zone, free);
         }
     }
 
@@ -272,6 +277,7 @@ mod tests {
         let taken = slots.take_many(20).expect("free");
         slots.pin_used();
         assert!(slots.is_pinned(SlotId(19)) && !slots.is_pinned(SlotId(20)) && !slots.is_pinned(SlotId(99)));
+        assert_eq!([0, 1, 2, 3].map(|zone| slots.has_pins(zone)), [true, true, false, false]);
         taken.iter().for_each(|slot| slots.give(*slot));
         assert_eq!((slots.free(), slots.held_back()), (28, 20));
         assert_eq!(slots.take_many(29), None);

@@ -279,9 +279,10 @@ impl PageStore {
         }
         match result {
             // Another thread made it grow meanwhile, or growth is only desirable: the next allocation decides.
-            Err(_) if room.covers(needed) => Ok(()),
+            Err(_) if room.covers(needed) && !self.wants_slots() => Ok(()),
             // On a full disk a backup gives way.
             Err(_) if self.state.lock().break_pins() => Ok(()),
+            Err(_) if room.covers(needed) => Ok(()),
             other => other,
         }
     }
@@ -301,7 +302,10 @@ impl PageStore {
             self.state.lock().places.grow(wanted.places.next_multiple_of(MAP_ZONE));
         }
         if wanted.slots > now.slots {
-            let slots = wanted.slots.next_multiple_of(Self::zone_slots(self.page_size));
+            // Slots that are no room, bad or held back for a backup, are in the file, too.
+            let total = self.state.lock().slots.total() + (wanted.slots - now.slots);
+            let most = (MapEntry::FILE_END - SLOTS_START) / self.page_size;
+            let slots = total.next_multiple_of(Self::zone_slots(self.page_size)).min(most);
             grow(&*self.data, Self::data_len(slots, self.page_size))?;
             self.state.lock().slots.grow(slots);
         }

@@ -23,8 +23,8 @@ use crate::io::directory::{Directory, HowToOpen};
 use crate::io::directory_lock::Access;
 use crate::io::overlay::Overlay;
 use crate::mtr::{Record, formats, frees};
-use crate::redo::files::Start;
-use crate::redo::files::{LogFiles, MissingFile, Owner, is_log_file};
+use crate::open::entry::refuse_any_backup;
+use crate::redo::files::{LogFiles, MissingFile, Owner, Start, is_log_file};
 use crate::redo::group::GroupKind;
 use crate::redo::locate::{FoundLog, find_log, find_rings, reach_back};
 use crate::redo::scan::LogScan;
@@ -92,7 +92,7 @@ pub fn rebuild(path: impl AsRef<Path>, options: &RebuildOptions) -> Result<Rebui
 /// # Errors
 /// As [`rebuild`].
 pub fn rebuild_on(files: Arc<dyn Files>, options: &RebuildOptions) -> Result<RebuildReport, Error> {
-    let data = DataFile::open(&*files)?;
+    let data = refuse_any_backup(&*files).and_then(|()| DataFile::open(&*files))?;
     if !options.force {
         match open_in_memory(&files, ByteSize::mib(16)) {
             Ok(_) => {

@@ -6,6 +6,7 @@ use std::io::ErrorKind;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
+use millpond::classic::{EmptyFreeListAlgorithm, Profile};
 use millpond::simulation::{ServiceTime, SimulatedDisk, Unsynced, run, sleep_ns, spawn};
 use millpond::{
     BackupOptions, BackupReport, ByteSize, CommitTs, Db, Durability, Error, Field, TableDefinition, TxnOptions,
@@ -19,6 +20,9 @@ use crate::support::{Contents, IN_PLACE, SLOW, SMALL, Shape, THREADED, TWICE, di
 
 /// Rows of the tree and of the table before the backup.
 const ROWS: u32 = 1500;
+
+/// Rows of the tree `large` before the backup: some megabytes, which a backup copies in several steps.
+const LARGE: u32 = 3000;
 
 const CLIENTS: u32 = 3;
 
@@ -35,13 +39,19 @@ fn row(number: u32, round: u32) -> Vec<u8> {
     value
 }
 
-/// A database with a tree and a table, closed.
+/// A row of the tree `large`.
+fn large(number: u32, round: u32) -> Vec<u8> {
+    [row(number, round), vec![3; 900]].concat()
+}
+
+/// A database with two trees and a table, closed.
 fn start(shape: Shape) -> SimulatedDisk {
     let disk = SimulatedDisk::new();
     run(1, || {
         let db = open(&disk, shape.options());
         let rows = || (0..ROWS).map(|number| (number.to_be_bytes(), row(number, 0)));
         db.bulk_load("tree", rows()).expect("loaded");
+        db.bulk_load("large", (0..LARGE).map(|number| (number.to_be_bytes(), large(number, 0)))).expect("loaded");
         let indexes = TableDefinition::new().unique("u", [Field::value(0..8)]);
         db.bulk_load_table("table", indexes, rows()).expect("loaded");
         db.close().expect("closed");
@@ -53,7 +63,8 @@ fn start(shape: Shape) -> SimulatedDisk {
 /// commits.
 fn client(db: &Db, id: u32, seed: u64, turns: u32) -> Vec<Commit> {
     let mut rng = SmallRng::seed_from_u64(seed);
-    let (tree, table) = (db.open_tree("tree").expect("there"), db.open_table("table").expect("there"));
+    let [tree, big] = ["tree", "large"].map(|name| db.open_tree(name).expect("there"));
+    let table = db.open_table("table").expect("there");
     let mut commits = Vec::new();
     for turn in 1..=turns {
         let mut changes: BTreeMap<(&'static str, Vec<u8>), Option<Vec<u8>>> = BTreeMap::new();
@@ -62,12 +73,17 @@ fn client(db: &Db, id: u32, seed: u64, turns: u32) -> Vec<Commit> {
             let name = if rng.random() { "tree" } else { "table" };
             let value = rng.random_bool(0.8).then(|| row(number, turn));
             changes.insert((name, number.to_be_bytes().to_vec()), value);
+            let number = rng.random_range(0..LARGE / CLIENTS) * CLIENTS + id;
+            changes.insert(("large", number.to_be_bytes().to_vec()), Some(large(number, turn)));
         }
         let changes: Vec<Change> = changes.into_iter().map(|((name, key), value)| (name, key, value)).collect();
         let end = if turn % 3 == 0 {
             let mut txn = db.begin(TxnOptions::new()).expect("begun");
             for (name, key, value) in &changes {
                 match (*name, value) {
+                    ("large", value) => {
+                        txn.put(&big, key, value.as_ref().expect("none is deleted")).map(drop).expect("written");
+                    }
                     ("tree", Some(value)) => txn.put(&tree, key, value).map(drop).expect("written"),
                     ("tree", None) => txn.delete(&tree, key).map(drop).expect("deleted"),
                     (_, Some(value)) => txn.put(&table, key, value).map(drop).expect("written"),
@@ -84,6 +100,7 @@ fn client(db: &Db, id: u32, seed: u64, turns: u32) -> Vec<Commit> {
             let mut batch = WriteBatch::new();
             for (name, key, value) in &changes {
                 match (*name, value) {
+                    ("large", value) => batch.put(&big, key, value.as_ref().expect("none is deleted")),
                     ("tree", Some(value)) => batch.put(&tree, key, value),
                     ("tree", None) => batch.delete(&tree, key),
                     (_, Some(value)) => batch.put(&table, key, value),
@@ -101,6 +118,8 @@ fn client(db: &Db, id: u32, seed: u64, turns: u32) -> Vec<Commit> {
 fn after(commits: &[Commit], upto: CommitTs) -> Contents {
     let rows = || (0..ROWS).map(|number| (number.to_be_bytes().to_vec(), row(number, 0))).collect();
     let mut all = Contents::from([("tree".to_owned(), rows()), ("table".to_owned(), rows())]);
+    let big = (0..LARGE).map(|number| (number.to_be_bytes().to_vec(), large(number, 0)));
+    all.insert("large".to_owned(), big.collect());
     let mut commits: Vec<_> = commits.iter().filter(|(end, _)| *end <= upto).collect();
     commits.sort_unstable_by_key(|(end, _)| *end);
     for (name, key, value) in commits.into_iter().flat_map(|(_, changes)| changes) {
@@ -139,7 +158,7 @@ fn back_up_beside_clients(
             })
             .collect();
         sleep_ns(40_000_000 * (1 + seed % 5));
-        let report = db.backup_on(&to, BackupOptions::new().rate(ByteSize::mib(64)));
+        let report = db.backup_on(&to, BackupOptions::new().rate(ByteSize::mib(4)));
         let commits = clients.into_iter().flat_map(|client| client.join().expect("no panic")).collect();
         db.close().expect("closed");
         (report, commits)
@@ -148,10 +167,17 @@ fn back_up_beside_clients(
     found
 }
 
+/// Among them such whose pages are also written by threads beside the keeper.
+fn shapes() -> [Shape; 7] {
+    let legacy = Shape { empty: EmptyFreeListAlgorithm::Legacy, frames: 120, ..TWICE };
+    let server = Shape { profile: Profile::Percona57, frames: 400, ..TWICE };
+    [SMALL, IN_PLACE, TWICE, THREADED, legacy, server, Shape { page_kib: 16, ..SMALL }]
+}
+
 #[test]
 fn a_backup_has_exactly_the_commits_up_to_its_lsn() {
     let (mut earlier, mut later) = (0, 0);
-    for (seed, shape) in (0..).zip([SMALL, IN_PLACE, TWICE, THREADED, SMALL, IN_PLACE]) {
+    for (seed, shape) in (0..).zip(shapes()) {
         let to = SimulatedDisk::new();
         let (report, commits) = back_up_beside_clients(shape, seed, 60, &to);
         let report = report.expect("backed up");
@@ -182,8 +208,8 @@ fn a_backup_at_rest_has_everything_and_gives_all_slots_back() {
             assert!(message.contains("not empty") && message.contains("new directory"), "{message}");
             let second = db.backup_on(&SimulatedDisk::new(), BackupOptions::new()).expect("backed up");
             let given_up = BackupOptions::new().progress(|progress| {
-                assert!(progress.done <= progress.total && progress.done > 0);
-                ControlFlow::Break(())
+                assert!(progress.done <= progress.total && progress.total > 0);
+                if progress.done > 0 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
             });
             let empty = SimulatedDisk::new();
             assert!(matches!(db.backup_on(&empty, given_up), Err(Error::Cancelled(_))));
@@ -261,6 +287,190 @@ fn a_target_that_crashes_has_a_whole_backup_or_none() {
     assert!(whole > 0 && none > 10, "{whole} whole, {none} none");
 }
 
+/// The same of a restoration: a whole database, or none that opens, and none that is a new one.
+#[test]
+fn a_restoration_that_crashes_leaves_a_whole_database_or_none() {
+    let (source, to, back) = (start(SMALL), SimulatedDisk::new(), SimulatedDisk::new());
+    run(3, || {
+        let db = open(&source, SMALL.reopen_options());
+        db.backup_on(&to, BackupOptions::new()).expect("backed up");
+        db.close().expect("closed");
+    });
+    restore_on(&to, &back).expect("restored");
+    let acknowledged = back.boundaries();
+    let history = back.history();
+    let (mut whole, mut none) = (0, 0);
+    for boundary in (0..=history.boundaries()).step_by(stride(3)) {
+        for mode in [Unsynced::None, Unsynced::All, Unsynced::Subset(boundary as u64), Unsynced::Torn(5)] {
+            let crashed = disk_of(history.crash_image(boundary, mode));
+            match recover_shaped(&crashed, SMALL) {
+                Ok(found) => {
+                    whole += 1;
+                    assert!(found["tree"].len() == ROWS as usize && found["table"].len() == ROWS as usize);
+                }
+                Err(problem) => {
+                    none += 1;
+                    assert!(boundary < acknowledged, "{boundary} of {acknowledged}: {problem}");
+                    let is_told = ["cut short: remove the directory", "is not a Millpond database"];
+                    assert!(is_told.iter().any(|told| problem.contains(told)), "{boundary}, {mode:?}: {problem}");
+                }
+            }
+        }
+    }
+    assert!(whole > 0 && none > 10, "{whole} whole, {none} none");
+}
+
+/// Trees, tables and indexes that come and go, and loads, beside backups at several moments.
+#[test]
+fn a_backup_beside_statements_and_loads_is_whole() {
+    for (seed, shape) in (0..).zip([SMALL, IN_PLACE, Shape { page_kib: 16, ..SMALL }]) {
+        let disk = start(shape);
+        let (backups, _) = run(seed, || {
+            let db = open(&disk, shape.reopen_options());
+            let other = db.clone();
+            let maker = spawn("maker", move || {
+                let table = other.open_table("table").expect("there");
+                for turn in 0..6u32 {
+                    let rows = (0..400 * (turn + 1)).map(|number| (number.to_be_bytes(), row(number, turn)));
+                    other.bulk_load(&format!("loaded {turn}"), rows).expect("loaded");
+                    table.create_index(&format!("i{turn}"), [Field::value(4..8)]).expect("created");
+                    if turn % 2 == 1 {
+                        other.drop_tree(&format!("loaded {}", turn - 1)).expect("dropped");
+                        table.drop_index(&format!("i{}", turn - 1)).expect("dropped");
+                    }
+                }
+            });
+            let maker = maker.expect("a thread");
+            let mut backups = Vec::new();
+            for _ in 0..4 {
+                sleep_ns(90_000_000);
+                let to = SimulatedDisk::new();
+                db.backup_on(&to, BackupOptions::new().rate(ByteSize::mib(16))).expect("backed up");
+                backups.push(to);
+            }
+            maker.join().expect("no panic");
+            db.close().expect("closed");
+            backups
+        });
+        let trees: Vec<usize> = backups.iter().map(|to| restored(to, shape).1.len()).collect();
+        assert!(trees.iter().any(|count| *count != trees[0]), "{trees:?}: all at one moment");
+    }
+}
+
+/// A slow backup beside writers on a disk with room: the file grows, no pin breaks, no writer waits for the backup.
+#[test]
+fn beside_a_slow_backup_the_data_file_grows() {
+    let fast = ServiceTime { read_ns: 5_000, write_ns: 5_000, sync_ns: 20_000 };
+    let disk = SimulatedDisk::with_image(start(SMALL).image(), fast);
+    run(1, || {
+        let db = open(&disk, SMALL.reopen_options());
+        let tree = db.bulk_load("larger", (0..12 * ROWS).map(|row| (row.to_be_bytes(), [1; 900]))).expect("loaded");
+        // The hold on the log does not give way.
+        db.set_redo_capacity(ByteSize::mib(8)).expect("done");
+        db.checkpoint().expect("done");
+        let before = db.stats().data_slots_total;
+        let other = db.clone();
+        let backup = spawn("backup", move || {
+            other.backup_on(&SimulatedDisk::new(), BackupOptions::new().rate(ByteSize::mib(1)))
+        });
+        for first in 0..30 {
+            let mut batch = WriteBatch::new();
+            (0..12 * ROWS).rev().skip(first).step_by(30).for_each(|number| {
+                batch.put(&tree, number.to_be_bytes(), [2; 900]);
+            });
+            db.write(batch).expect("written");
+            tree.put([&[9], &first.to_be_bytes()[..]].concat(), [1; 900]).expect("new pages, too");
+        }
+        let grown = db.stats().data_slots_total - before;
+        backup.expect("a thread").join().expect("no panic").expect("backed up");
+        assert!(grown > 1000, "grown by {grown} slots");
+        db.close().expect("closed");
+    });
+    sound(&disk);
+}
+
+/// The target is slow, and writers fill the log: the hold on it gives way, and the writers go on.
+#[test]
+fn a_hold_on_the_log_gives_way_to_writers() {
+    let fast = ServiceTime { read_ns: 5_000, write_ns: 5_000, sync_ns: 20_000 };
+    let disk = SimulatedDisk::with_image(start(SMALL).image(), fast);
+    let slow = ServiceTime { read_ns: 0, write_ns: 400_000_000, sync_ns: 400_000_000 };
+    let to = SimulatedDisk::with_image(SimulatedDisk::new().image(), slow);
+    run(1, || {
+        let db = open(&disk, SMALL.reopen_options());
+        let tree = db.open_tree("large").expect("there");
+        let (other, target) = (db.clone(), to.clone());
+        let backup = spawn("backup", move || other.backup_on(&target, BackupOptions::new()));
+        for turn in 0..2000u32 {
+            tree.put((turn % LARGE).to_be_bytes(), large(turn % LARGE, turn)).expect("written");
+            sleep_ns(1_000_000);
+        }
+        let ended = backup.expect("a thread").join().expect("no panic");
+        let message = ended.expect_err("the log was needed").to_string();
+        assert!(message.contains("room of the log") && message.contains("redo_capacity"), "{message}");
+        db.close().expect("closed");
+    });
+    assert!(to.image().is_empty(), "nothing is left");
+    sound(&disk);
+}
+
+/// A database that is closed during a backup ends it.
+#[test]
+fn closing_the_database_ends_a_backup() {
+    let mut ended = 0;
+    for seed in 0..8 {
+        let (disk, to) = (start(SMALL), SimulatedDisk::new());
+        let (made, _) = run(seed, || {
+            let db = open(&disk, SMALL.reopen_options());
+            db.open_tree("tree").expect("there").put(b"k", b"v").expect("written");
+            let (other, target) = (db.clone(), to.clone());
+            let slow = BackupOptions::new().rate(ByteSize::mib(2));
+            let backup = spawn("backup", move || other.backup_on(&target, slow)).expect("a thread");
+            sleep_ns(250_000_000 * seed);
+            db.close().expect("closed");
+            backup.join().expect("no panic")
+        });
+        match made {
+            Ok(_) => drop(restored(&to, SMALL)),
+            Err(_) => {
+                ended += 1;
+                assert!(to.image().is_empty(), "nothing is left");
+            }
+        }
+        sound(&disk);
+    }
+    assert!(ended > 2, "{ended}");
+}
+
+/// A map, a directory or a log that was changed or lost in the backup is found by its restoration.
+#[test]
+fn a_damaged_or_missing_file_of_a_backup_is_found() {
+    let (disk, to) = (start(SMALL), SimulatedDisk::new());
+    run(1, || {
+        let db = open(&disk, SMALL.reopen_options());
+        let tree = db.open_tree("tree").expect("there");
+        (0..200u32).for_each(|number| tree.put(number.to_be_bytes(), row(number, 1)).expect("written"));
+        db.backup_on(&to, BackupOptions::new()).expect("backed up");
+        db.close().expect("closed");
+    });
+    let whole = to.image();
+    restore_on(&disk_of(whole.clone()), &SimulatedDisk::new()).expect("whole");
+    for name in whole.keys().filter(|name| *name != "lock.mpd") {
+        let mut image = whole.clone();
+        image.remove(name);
+        let back = SimulatedDisk::new();
+        assert!(restore_on(&disk_of(image), &back).is_err(), "without {name}");
+        assert!(back.image().is_empty(), "nothing is left");
+    }
+    for (name, part) in [("map.mpd", 4096 + 200), ("redo-0-0.mpd", 4096 + 40_000)] {
+        let mut image = whole.clone();
+        let file = image.get_mut(name).expect("there");
+        let at = (part..file.len()).find(|at| file[*at] != 0).expect("bytes in use");
+        file[at] ^= 1;
+        assert!(restore_on(&disk_of(image), &SimulatedDisk::new()).is_err(), "{name}, byte {at}");
+    }
+}
+
 /// The source crashes at any moment of a backup beside a writer: nothing acknowledged is lost.
 #[test]
 fn a_source_that_crashes_during_a_backup_loses_nothing() {
@@ -270,14 +480,18 @@ fn a_source_that_crashes_during_a_backup_loses_nothing() {
             let db = open(&disk, shape.reopen_options());
             let (other, seen) = (db.clone(), disk.clone());
             let writer = spawn("writer", move || {
-                let tree = other.open_tree("tree").expect("there");
-                let put = |number: u32| {
+                let tree = other.open_tree("large").expect("there");
+                let put = |turn: u32| {
                     let mut batch = WriteBatch::new();
-                    batch.put(&tree, number.to_be_bytes(), row(number, 9)).durability(Durability::Commit);
+                    let numbers: Vec<u32> = (0..8).map(|row| (turn * 8 + row) * 613 % LARGE).collect();
+                    numbers.iter().for_each(|number| {
+                        batch.put(&tree, number.to_be_bytes(), large(*number, 9));
+                    });
+                    batch.durability(Durability::Commit);
                     other.write(batch).expect("written");
-                    (seen.boundaries(), number)
+                    (seen.boundaries(), numbers)
                 };
-                (0..90).map(|turn| put(turn * 613 % ROWS)).collect::<Vec<_>>()
+                (0..90).map(put).collect::<Vec<_>>()
             });
             let to = SimulatedDisk::new();
             for _ in 0..2 {
@@ -295,9 +509,9 @@ fn a_source_that_crashes_during_a_backup_loses_nothing() {
                 let crashed = disk_of(history.crash_image(boundary, mode));
                 let found = recover_shaped(&crashed, shape)
                     .unwrap_or_else(|problem| unreachable!("{shape:?}: crash at {boundary}, {mode:?}: {problem}"));
-                for (_, number) in written.iter().filter(|(at, _)| *at <= boundary) {
-                    let value = &found["tree"][&number.to_be_bytes()[..]];
-                    assert!(*value == row(*number, 9), "crash at {boundary}: row {number}");
+                for number in written.iter().filter(|(at, _)| *at <= boundary).flat_map(|(_, numbers)| numbers) {
+                    let value = &found["large"][&number.to_be_bytes()[..]];
+                    assert!(*value == large(*number, 9), "crash at {boundary}: row {number}");
                 }
             }
         }
@@ -308,11 +522,12 @@ fn a_source_that_crashes_during_a_backup_loses_nothing() {
 #[test]
 fn on_a_full_disk_a_backup_gives_way_to_writers() {
     // Much faster than the backup.
-    let disk = disk_of(start(SMALL).image());
+    let fast = ServiceTime { read_ns: 5_000, write_ns: 5_000, sync_ns: 20_000 };
+    let disk = SimulatedDisk::with_image(start(SMALL).image(), fast);
     run(1, || {
         let db = open(&disk, SMALL.reopen_options());
         let large = |number: u32| (number.to_be_bytes(), [1; 900]);
-        let tree = db.bulk_load("large", (0..12 * ROWS).map(large)).expect("loaded");
+        let tree = db.bulk_load("larger", (0..12 * ROWS).map(large)).expect("loaded");
         db.checkpoint().expect("done");
         disk.limit_space(Some(disk.image().values().map(|file| file.len() as u64).sum()));
         let other = db.clone();

@@ -12,8 +12,7 @@ use crate::base::aligned::to_usize;
 use crate::base::clock;
 use crate::base::error::Error;
 use crate::base::ids::{FrameId, Lsn};
-use crate::engine::CheckpointGoal;
-use crate::store::frozen::Frozen;
+use crate::engine::{CheckpointGoal, Freeze, LogHold};
 use crate::store::lot::LOT_PAGES;
 
 /// Most passes over the dirty pages in one cleaning: each pass writes all pages that it finds.
@@ -47,6 +46,7 @@ impl Keeper {
     /// Serves the requests, and does one step of a long one. `others_write`: pages were written for frames or for the
     /// log in this step.
     pub(super) fn serve_requests(&mut self, others_write: bool) -> Result<(), Error> {
+        self.break_log_hold();
         let requests = std::mem::take(&mut self.engine.requests.lock().asked);
         // On failure, `refuse_requests` answers.
         self.asked.extend(requests.iter().map(|request| Arc::clone(&request.handoff)));
@@ -59,7 +59,7 @@ impl Keeper {
                 CheckpointGoal::Freeze(into) => {
                     // No checkpoint is under way then: the log from the newest superblock's on is still there.
                     self.take_synced(true)?;
-                    *into.lock() = self.freeze();
+                    *into.lock() = Some(self.freeze());
                 }
                 CheckpointGoal::Pool(frames) => {
                     self.engine.core.pool.resize(to_usize(frames))?;
@@ -87,21 +87,34 @@ impl Keeper {
         self.clean_as_asked(others_write)
     }
 
-    /// Freezes the map for a backup, and holds the log from the last checkpoint on. `None`: another backup is being
-    /// made, or the log moves to another ring.
-    fn freeze(&self) -> Option<(Frozen, Lsn)> {
-        let core = &self.engine.core;
-        let (_, switch) = core.log.geometry();
-        if switch.is_some() {
-            return None;
+    /// Freezes the map for a backup, and holds the log from the last checkpoint on.
+    fn freeze(&self) -> Freeze {
+        let engine = &self.engine;
+        let (core, log) = (&engine.core, &engine.core.log);
+        if log.geometry().1.is_some() {
+            return Freeze::Moving;
         }
-        let frozen = core.store.freeze()?;
+        let Some(frozen) = core.store.freeze() else { return Freeze::Busy };
         // BACKUP-3
-        let checkpoint = frozen.superblock.checkpoint_lsn;
-        core.log.counts.note_group(checkpoint);
-        core.log.counts.add(checkpoint);
+        let from = frozen.superblock.checkpoint_lsn;
+        log.counts.note_group(from);
+        log.counts.add(from);
         // BACKUP-2: after the map.
-        Some((frozen, core.log.positions().next))
+        let end = log.positions().next;
+        let capacity = log.capacity();
+        // A fourth of the log is as usual; and where more is, a sixteenth more.
+        let upto = from.plus(capacity / 4).max(end.plus(capacity / 16));
+        *engine.log_hold.lock() = Some(LogHold { from, upto });
+        Freeze::Frozen(Box::new(frozen), end)
+    }
+
+    /// Breaks a backup's hold on the log before writers feel it.
+    pub(super) fn break_log_hold(&self) {
+        let Some(hold) = *self.engine.log_hold.lock() else { return };
+        let log = &self.engine.core.log;
+        if log.positions().next > hold.upto || log.is_full_for_some() {
+            self.engine.end_log_hold();
+        }
     }
 
     /// Refuses all requests with the reason why the keeper has given up.
