@@ -1,6 +1,6 @@
 # Every task is a target; `make` lists them.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo install test check crash planted mutants figures lab fuzz miri clean
+.PHONY: help setup demo install test check crash planted mutants figures figures-others lab fuzz miri clean
 
 CARGO ?= cargo
 MILLPOND = target/release/millpond
@@ -11,7 +11,7 @@ FIGURES_DIR = millpond-figures-data
 FIGURES_GIB = 10
 
 help: ## List the targets
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 16
 
 setup:
 	@sh scripts/setup.sh
@@ -93,6 +93,13 @@ figures: setup ## Figures of reads, durable updates, bulk loads, indexes, insert
 	target/release/examples/transaction_figures $(FIGURES_DIR) && rm -r $(FIGURES_DIR)
 	target/release/examples/store_figures $(FIGURES_DIR) $(FIGURES_GIB)
 	sh scripts/limited_figures.sh $(FIGURES_DIR)
+
+# RocksDB's checksums of its log use instructions that its build leaves out unless the compiler is told.
+figures-others: export CXXFLAGS ?= $(if $(filter x86_64,$(shell uname -m)),-msse4.2 -mpclmul)
+figures-others: setup ## Figures beside LMDB, redb, fjall and RocksDB (docs/benchmarks.md); compiles RocksDB, some 30 minutes
+	@sh scripts/setup.sh rocksdb
+	$(CARGO) build --release --quiet --package millpond-workload --features others --example other_figures
+	target/release/examples/other_figures $(FIGURES_DIR)
 
 # The lab says by its exit code whether all claims hold: here that is for the reader of its table to see.
 lab: setup ## The stall lab: ten experiments in short form, classic settings beside the default, as text and as lab.html; some 14 minutes
