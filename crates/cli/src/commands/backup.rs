@@ -34,7 +34,7 @@ pub(crate) struct BackupArgs {
     /// The backup's directory, new or empty
     to: PathBuf,
 
-    /// Most bytes of the data file a second, such as 200MiB [default: half of what the device was measured to write]
+    /// Most bytes of the data file a second, such as 200MiB [default: half of what the device can write]
     #[arg(long, value_name = "BYTES")]
     rate: Option<ByteSize>,
 }
