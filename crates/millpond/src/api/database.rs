@@ -171,7 +171,7 @@ impl Db {
     /// # Errors
     /// * [`Error::InvalidOptions`]: `to` is not empty.
     /// * [`Error::InUse`]: another backup is being made, or the log's capacity changed.
-    /// * [`Error::OutOfSpace`]: either file system is full.
+    /// * [`Error::OutOfSpace`]: either file system is full, or writers needed the log's room before it was copied.
     /// * [`Error::Corruption`]: an image is damaged; the message names the page.
     /// * [`Error::Cancelled`]: the function of [`BackupOptions::progress`] broke.
     /// * [`Error::ReadOnly`]: the database was opened read-only, or the engine has stopped. [`Error::Closed`].

@@ -39,8 +39,9 @@ struct Backup<'e> {
 
 impl Drop for Backup<'_> {
     fn drop(&mut self) {
-        self.engine.core.store.thaw();
+        // Before the pins: another backup begins once they are gone, and has a hold of its own.
         self.engine.end_log_hold();
+        self.engine.core.store.thaw();
     }
 }
 
@@ -215,7 +216,7 @@ impl Pace {
         Pace { per_s, next_ns: clock::now_ns() }
     }
 
-    /// Waits until `bytes` more may be copied. Time that a slow device took is not made up for.
+    /// Waits until `bytes` more may be copied. A delay of more than 50 ms is not made up for.
     fn wait(&mut self, bytes: usize) {
         let now_ns = clock::now_ns();
         self.next_ns =

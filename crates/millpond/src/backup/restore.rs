@@ -13,7 +13,7 @@ use crate::io::device::{Device, Files};
 use crate::io::directory::{Directory, HowToOpen};
 use crate::io::directory_lock::Access;
 use crate::redo::files::is_log_file;
-use crate::store::files::{DATA_FILE, MANIFEST, UNFINISHED, is_map_file};
+use crate::store::files::{DATA_FILE, MANIFEST, UNFINISHED, create, is_map_file, len_of, sync, write};
 use crate::store::image::{SlotContent, content_of};
 use crate::store::superblock::{SLOTS_START, Superblock};
 use crate::store::zones::ZONE_BYTES;
@@ -159,25 +159,6 @@ fn open(files: &dyn Files, name: &str) -> Result<Arc<dyn Device>, Error> {
     files.open(name).map_err(|e| Error::io(&format!("open '{name}' in '{}'", files.place()), e))
 }
 
-fn create(files: &dyn Files, name: &str) -> Result<Arc<dyn Device>, Error> {
-    files.create(name).map_err(|e| Error::io(&format!("create '{name}' in '{}'", files.place()), e))
-}
-
-fn len_of(file: &dyn Device) -> Result<u64, Error> {
-    file.len().map_err(|e| Error::io(&format!("look at '{}'", file.name()), e))
-}
-
 fn read(file: &dyn Device, buf: &mut [u8], offset: u64) -> Result<(), Error> {
     file.read_at(buf, offset).map_err(|e| Error::io(&format!("read '{}' at {offset}", file.name()), e))
-}
-
-fn write(file: &dyn Device, bytes: &[u8], offset: u64) -> Result<(), Error> {
-    if bytes.is_empty() {
-        return Ok(());
-    }
-    file.write_at(bytes, offset).map_err(|e| Error::io(&format!("write to '{}' at {offset}", file.name()), e))
-}
-
-fn sync(file: &dyn Device) -> Result<(), Error> {
-    file.sync().map_err(|e| Error::io(&format!("sync '{}'", file.name()), e))
 }

@@ -68,6 +68,25 @@ pub(super) fn open_file(files: &dyn Files, name: &str) -> Result<Arc<dyn Device>
 }
 
 /// The length of a file, in bytes.
-pub(super) fn len_of(file: &dyn Device) -> Result<u64, Error> {
+pub(crate) fn len_of(file: &dyn Device) -> Result<u64, Error> {
     file.len().map_err(|e| Error::io(&format!("look at '{}'", file.name()), e))
+}
+
+/// Creates a file of a copy of a database.
+pub(crate) fn create(files: &dyn Files, name: &str) -> Result<Arc<dyn Device>, Error> {
+    files.create(name).map_err(|e| Error::io(&format!("create '{name}' in '{}'", files.place()), e))
+}
+
+/// Writes to a file of a copy, unless there is nothing to write.
+pub(crate) fn write(file: &dyn Device, bytes: &[u8], offset: u64) -> Result<(), Error> {
+    if bytes.is_empty() {
+        return Ok(());
+    }
+    file.write_at(bytes, offset)
+        .map_err(|e| Error::io(&format!("write {} bytes at {offset} of '{}'", bytes.len(), file.name()), e))
+}
+
+/// Syncs a file of a copy.
+pub(crate) fn sync(file: &dyn Device) -> Result<(), Error> {
+    file.sync().map_err(|e| Error::io(&format!("sync '{}'", file.name()), e))
 }

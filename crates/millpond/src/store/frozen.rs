@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 use super::checkpoint::encode;
 use super::directory;
-use super::files::{DATA_FILE, DIRECTORY_FILES, MAP_FILE};
+use super::files::{DATA_FILE, DIRECTORY_FILES, MAP_FILE, create, sync, write};
 use super::image::slot_of;
 use super::map::{ENTRIES, MapEntry, MapPage, PageMap, Space, tag_of};
 use super::page_store::{PageStore, State};
@@ -273,20 +273,4 @@ pub(crate) fn finish_data(data: &dyn Device, superblocks: &[Superblock; 2]) -> R
     sync(data)?;
     superblocks.iter().try_for_each(|superblock| superblock.write(data))?;
     sync(data)
-}
-
-fn create(files: &dyn Files, name: &str) -> Result<Arc<dyn Device>, Error> {
-    files.create(name).map_err(|e| Error::io(&format!("create '{name}' in '{}'", files.place()), e))
-}
-
-fn write(file: &dyn Device, bytes: &[u8], offset: u64) -> Result<(), Error> {
-    if bytes.is_empty() {
-        return Ok(());
-    }
-    file.write_at(bytes, offset)
-        .map_err(|e| Error::io(&format!("write {} bytes at {offset} of '{}'", bytes.len(), file.name()), e))
-}
-
-fn sync(file: &dyn Device) -> Result<(), Error> {
-    file.sync().map_err(|e| Error::io(&format!("sync '{}'", file.name()), e))
 }
