@@ -11,6 +11,7 @@ mod machine;
 mod output;
 mod progress;
 mod report;
+mod running;
 mod settings;
 mod signals;
 mod sysbench_words;
@@ -49,7 +50,7 @@ enum Command {
     Options(commands::options::OptionsArgs),
     /// Kills a child under load again and again, and compares the database with the acknowledged changes.
     Crashtest(commands::crashtest::CrashtestArgs),
-    /// Checks every page of a closed database and reports all damage. Writes nothing.
+    /// Checks every page and every index entry of a database and reports all damage. Writes nothing.
     Check(commands::check::CheckArgs),
     /// Shows the facts of a closed database: identity, log, files, tables, trees. Writes nothing.
     Info(commands::info::InfoArgs),

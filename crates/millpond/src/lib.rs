@@ -41,6 +41,7 @@ mod background;
 mod backup;
 mod base;
 mod btree;
+mod check;
 mod core;
 mod ddl;
 mod engine;
@@ -77,7 +78,7 @@ pub use api::table::{Modify, Table};
 pub use api::transaction::{Canceller, Savepoint, Transaction};
 pub use api::tree::Tree;
 pub use api::txn_options::{Isolation, OnConflict, TxnOptions};
-pub use backup::options::{BackupOptions, BackupProgress, BackupReport};
+pub use backup::options::{BackupReport, WorkOptions, WorkProgress};
 pub use backup::restore::{restore, restore_on};
 pub use base::error::{Action, Error, Failure, Result};
 pub use base::ids::CommitTs;
@@ -110,8 +111,8 @@ pub mod classic {
 
 /// A closed database looked at, checked and rebuilt.
 pub mod inspect {
+    pub use crate::check::report::CheckReport;
     pub use crate::tools::check::{CheckOptions, check, check_on};
-    pub use crate::tools::check_report::CheckReport;
     pub use crate::tools::inspect::{Figure, Inspector, Lines};
     pub use crate::tools::rebuild::{RebuildOptions, RebuildReport, rebuild, rebuild_on};
 }

@@ -7,7 +7,7 @@ use std::net::{Ipv4Addr, TcpListener};
 use httparse::{EMPTY_HEADER, Error, Request, Status};
 
 use crate::Source;
-use crate::serve::Endpoint;
+use crate::serve::{Endpoint, Reply};
 
 /// Most header lines of a request: scrapers and browsers send some ten.
 const HEADERS_MAX: usize = 64;
@@ -19,7 +19,7 @@ const HEADERS_MAX: usize = 64;
 pub fn metrics_port(port: u16) -> io::Result<Endpoint> {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port))?;
     listener.set_nonblocking(true)?;
-    Ok(Endpoint { listener: listener.into(), thread: "mp-metrics", is_whole, answer, file: None })
+    Ok(Endpoint { listener: listener.into(), thread: "mp-metrics", is_whole, answer: reply, file: None })
 }
 
 /// Whether no further bytes can change the answer: the request's head has its end, or is no HTTP.
@@ -34,6 +34,10 @@ fn path_of(target: &str) -> &str {
         Some(rest) => rest.find('/').map_or("/", |at| &rest[at..]),
     };
     path.split('?').next().unwrap_or_default()
+}
+
+fn reply(request: &[u8], source: &dyn Source) -> Reply {
+    Reply::Text(answer(request, source))
 }
 
 /// The answer to a request's head. Of a head without its end, the parts that came count.
@@ -68,6 +72,7 @@ pub(crate) fn answer(request: &[u8], source: &dyn Source) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{Client, Facts, Request};
 
     struct Texts;
 
@@ -82,6 +87,10 @@ mod tests {
 
         fn json(&self) -> String {
             "json\n".to_owned()
+        }
+
+        fn work(&self, _: Request, _: &mut Client) -> Result<Facts, String> {
+            Err("a port has no such requests".to_owned())
         }
     }
 

@@ -3,7 +3,8 @@
 //!
 //! Each of the two has one thread, which serves up to [`CLIENTS`] clients at a time and waits for all of them together.
 //! A client has [`PATIENCE`] in all for its request, however slowly the bytes come, and as much for taking the answer.
-//! So a client that sends or reads nothing delays no other while there are places. A close of the engine waits for no
+//! So a client that sends or reads nothing delays no other while there are places. A client of another user is refused.
+//! A request that takes its time gets a thread of its own ([`work`](crate::work)). A close of the engine waits for no
 //! client. The server needs real threads: a deterministic scheduler does not know `poll`.
 
 use std::io;
@@ -14,10 +15,14 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
+use rustix::net::sockopt::socket_peercred;
 use rustix::net::{RecvFlags, SendFlags, Shutdown, SocketFlags, accept_with, recv, send, shutdown};
+use rustix::process::geteuid;
 
 use crate::Source;
+use crate::requests::Request;
 use crate::socket_file::SocketFile;
+use crate::work::Workers;
 
 /// Most time of a client for its request, and again for taking the answer.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -31,6 +36,17 @@ pub type Work = Box<dyn FnOnce() + Send>;
 /// Waits for the end of a server's thread.
 pub type Join = Box<dyn FnOnce() + Send>;
 
+/// Starts a thread of this name, which does the work to its end, and returns the wait for that end.
+pub type Start = fn(&'static str, Work) -> io::Result<Join>;
+
+/// The reply to a request.
+pub(crate) enum Reply {
+    /// A text that is known at once.
+    Text(String),
+    /// The answer of a thread.
+    Work(Request),
+}
+
 /// A listener, and the answers to its clients. Clients may connect already; [`serve`](Endpoint::serve) answers them.
 pub struct Endpoint {
     /// Non-blocking.
@@ -40,7 +56,7 @@ pub struct Endpoint {
     /// Whether these bytes are a whole request.
     pub(crate) is_whole: fn(&[u8]) -> bool,
     /// The answer to a request: whole, longer than [`Endpoint::REQUEST_MAX`], or as far as it came.
-    pub(crate) answer: fn(&[u8], &dyn Source) -> String,
+    pub(crate) answer: fn(&[u8], &dyn Source) -> Reply,
     pub(crate) file: Option<SocketFile>,
 }
 
@@ -56,7 +72,7 @@ pub struct Server {
 
 /// A client of an endpoint.
 struct Client {
-    stream: OwnedFd,
+    stream: Arc<OwnedFd>,
     stage: Stage,
     /// Deadline of the stage.
     until: Instant,
@@ -74,8 +90,8 @@ enum Stage {
 }
 
 impl Endpoint {
-    /// Most bytes of a request: scrapers and browsers send some hundred.
-    pub(crate) const REQUEST_MAX: usize = 4096;
+    /// Most bytes of a request: scrapers and browsers send some hundred, and a range of long keys has some thousand.
+    pub(crate) const REQUEST_MAX: usize = 64 << 10;
 
     /// The name of the thread that serves the endpoint.
     #[must_use]
@@ -83,30 +99,20 @@ impl Endpoint {
         self.thread
     }
 
-    /// Answers clients from `source`. `start` starts a thread of this name, which does the work to its end, and returns
-    /// the wait for that end.
+    /// Answers clients from `source`, on threads that `start` starts.
     ///
     /// # Errors
     /// `start` could start no thread.
-    pub fn serve(
-        self,
-        source: Arc<dyn Source>,
-        start: impl FnOnce(&'static str, Work) -> io::Result<Join>,
-    ) -> io::Result<Server> {
+    pub fn serve(self, source: Arc<dyn Source>, start: Start) -> io::Result<Server> {
         self.serve_with(PATIENCE, source, start)
     }
 
-    fn serve_with(
-        mut self,
-        patience: Duration,
-        source: Arc<dyn Source>,
-        start: impl FnOnce(&'static str, Work) -> io::Result<Join>,
-    ) -> io::Result<Server> {
+    fn serve_with(mut self, patience: Duration, source: Arc<dyn Source>, start: Start) -> io::Result<Server> {
         let file = self.file.take();
         let (endpoint, is_stopped) = (Arc::new(self), Arc::new(AtomicBool::new(false)));
         let work: Work = {
             let (endpoint, is_stopped) = (Arc::clone(&endpoint), Arc::clone(&is_stopped));
-            Box::new(move || serve(&endpoint, &is_stopped, patience, &*source))
+            Box::new(move || serve(&endpoint, &is_stopped, patience, &source, start))
         };
         let join = start(endpoint.thread, work)?;
         Ok(Server { endpoint, is_stopped, join: Some(join), file })
@@ -128,8 +134,9 @@ impl Drop for Server {
 }
 
 /// The thread's body.
-fn serve(endpoint: &Endpoint, is_stopped: &AtomicBool, patience: Duration, source: &dyn Source) {
+fn serve(endpoint: &Endpoint, is_stopped: &AtomicBool, patience: Duration, source: &Arc<dyn Source>, start: Start) {
     let mut clients: Vec<Client> = Vec::new();
+    let mut workers = Workers::new(Arc::clone(source), start);
     // No client is accepted before this time: there was no spare descriptor, and `accept` would fail repeatedly.
     let mut shut_until = Instant::now();
     loop {
@@ -155,18 +162,31 @@ fn serve(endpoint: &Endpoint, is_stopped: &AtomicBool, patience: Duration, sourc
         clients.retain_mut(|client| {
             let is_late = now >= client.until;
             let acts = ready.next().unwrap_or(false) || is_late;
-            !acts || client.act(endpoint, source, is_late, now + patience)
+            !acts || client.act(endpoint, &mut workers, is_late, now + patience)
         });
         if !(is_open && is_ready.first().copied().unwrap_or(false)) {
             continue;
         }
         match accept_with(&endpoint.listener, SocketFlags::CLOEXEC) {
-            Ok(stream) => clients.push(Client { stream, stage: Stage::Asks(Vec::new()), until: now + patience }),
+            Ok(stream) => clients.push(Client {
+                stage: refusal(&stream)
+                    .map_or_else(|| Stage::Asks(Vec::new()), |text| Stage::Takes(text.into_bytes(), 0)),
+                stream: Arc::new(stream),
+                until: now + patience,
+            }),
             // The client has gone again.
             Err(Errno::AGAIN | Errno::INTR | Errno::CONNABORTED) => {}
             Err(_) => shut_until = now + patience,
         }
     }
+}
+
+/// The text for a client of another user. Permissions of a socket's file do not bind a process that has got hold of its
+/// connection otherwise. Clients on a port have no user.
+fn refusal(stream: &OwnedFd) -> Option<String> {
+    let (client, own) = (socket_peercred(stream).ok()?.uid, geteuid());
+    let is_refused = client != own && !client.is_root();
+    is_refused.then(|| format!("error: the socket is for user {own} alone, and this is user {client}\n"))
 }
 
 impl Client {
@@ -179,7 +199,7 @@ impl Client {
 
     /// Does what can be done without waiting. False: the client is done with. So is a client whose time is over,
     /// unless it has asked just now.
-    fn act(&mut self, endpoint: &Endpoint, source: &dyn Source, is_late: bool, takes_until: Instant) -> bool {
+    fn act(&mut self, endpoint: &Endpoint, workers: &mut Workers, is_late: bool, takes_until: Instant) -> bool {
         let mut bytes = [0; 1024];
         match &mut self.stage {
             Stage::Asks(request) => {
@@ -193,7 +213,14 @@ impl Client {
                 };
                 // Silence is the end of a request, too.
                 if is_over || is_late {
-                    self.stage = Stage::Takes((endpoint.answer)(request, source).into_bytes(), 0);
+                    let text = match (endpoint.answer)(request, workers.source()) {
+                        Reply::Text(text) => text,
+                        Reply::Work(request) => match workers.start(request, &self.stream) {
+                            Ok(()) => return false,
+                            Err(text) => text,
+                        },
+                    };
+                    self.stage = Stage::Takes(text.into_bytes(), 0);
                     self.until = takes_until;
                 }
                 true
@@ -224,11 +251,19 @@ impl Client {
 
 #[cfg(test)]
 mod tests {
+    use std::fs::Permissions;
     use std::io::{Read, Write};
+    use std::ops::ControlFlow;
+    use std::os::unix::fs::PermissionsExt;
     use std::os::unix::net::{UnixListener, UnixStream};
     use std::path::Path;
 
+    use rustix::process::Uid;
+    use rustix::thread::set_thread_res_uid;
+
     use super::*;
+    use crate::work::Client as WorkClient;
+    use crate::{Answer, AskError, Bytes, Facts, Rows, ask};
 
     /// Most time that a failing test waits for an answer.
     const GIVES_UP: Duration = Duration::from_secs(60);
@@ -247,6 +282,20 @@ mod tests {
         fn json(&self) -> String {
             String::new()
         }
+
+        /// Three rows for a scan; rows until the client leaves for a count.
+        fn work(&self, request: Request, client: &mut WorkClient) -> Result<Facts, String> {
+            match request {
+                Request::Scan(rows) => {
+                    (0..3u8).try_for_each(|row| client.row(&[row], rows.of.as_bytes())).map_err(|_| "gone")?;
+                    Ok(vec![("rows".to_owned(), "3".to_owned())])
+                }
+                Request::Count(_) => loop {
+                    client.row(b"key", &[0xFF; 1000]).map_err(|_| "gone")?;
+                },
+                other => Err(format!("no {other:?} here")),
+            }
+        }
     }
 
     /// Answers each request with itself until dropped.
@@ -254,9 +303,12 @@ mod tests {
         let listener = UnixListener::bind(path).expect("made");
         listener.set_nonblocking(true).expect("set");
         let is_whole = |request: &[u8]| request.contains(&b'\n');
-        let answer = |request: &[u8], _: &dyn Source| format!("[{}]", request.escape_ascii());
+        let answer = |request: &[u8], _: &dyn Source| match serde_json::from_slice(request) {
+            Ok(request) => Reply::Work(request),
+            Err(_) => Reply::Text(format!("[{}]", request.escape_ascii())),
+        };
         let endpoint = Endpoint { listener: listener.into(), thread: "echo", is_whole, answer, file: None };
-        let start = |name: &str, work: Work| {
+        let start: Start = |name, work| {
             let thread = std::thread::Builder::new().name(name.to_owned()).spawn(work)?;
             let join: Join = Box::new(move || thread.join().expect("no panic"));
             Ok(join)
@@ -309,10 +361,107 @@ mod tests {
         let dir = tempfile::tempdir().expect("a directory");
         let path = dir.path().join("sock");
         let _server = serve_at(&path, Duration::from_secs(3_600));
-        let answer = answer_to(client(&path, &vec![b'x'; 300 * Endpoint::REQUEST_MAX]));
+        let answer = answer_to(client(&path, &vec![b'x'; 30 * Endpoint::REQUEST_MAX]));
         assert!(
             answer.starts_with("[xxx") && (Endpoint::REQUEST_MAX..2 * Endpoint::REQUEST_MAX).contains(&answer.len()),
             "{answer}"
         );
+    }
+
+    fn rows(of: &str) -> Rows {
+        Rows { of: of.to_owned(), ..Rows::default() }
+    }
+
+    #[test]
+    fn request_is_answered_row_by_row_or_refused_in_words() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = dir.path().join("sock");
+        let _server = serve_at(&path, Duration::ZERO);
+        let mut keys = Vec::new();
+        let done = ask(&path, &Request::Scan(rows("films")), |answer| {
+            if let Some(Answer::Row { key, value }) = answer {
+                assert_eq!(value, Bytes::of(*b"films"));
+                keys.extend_from_slice(&key.0);
+            }
+            ControlFlow::Continue(())
+        });
+        assert_eq!(done.expect("answered"), Some(vec![("rows".to_owned(), "3".to_owned())]));
+        assert_eq!(keys, [0, 1, 2]);
+        let refused = ask(&path, &Request::Info {}, |_| ControlFlow::Continue(()));
+        assert!(matches!(refused, Err(AskError::Refused(why)) if why == "no Info here"));
+        let nowhere = ask(&dir.path().join("none"), &Request::Info {}, |_| ControlFlow::Continue(()));
+        assert!(matches!(nowhere, Err(AskError::Unreachable(_))));
+    }
+
+    /// A thread whose client has left ends: more requests come than may be under way.
+    #[test]
+    fn client_that_leaves_ends_its_request() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = dir.path().join("sock");
+        let _server = serve_at(&path, Duration::from_secs(3_600));
+        for _ in 0..20 {
+            loop {
+                let mut count = 0;
+                let left = ask(&path, &Request::Count(rows("t")), |answer| match answer {
+                    Some(Answer::Row { .. }) if count == 10 => ControlFlow::Break(()),
+                    Some(Answer::Row { .. }) => {
+                        count += 1;
+                        ControlFlow::Continue(())
+                    }
+                    _ => ControlFlow::Continue(()),
+                });
+                match left {
+                    Ok(left) => break assert_eq!(left, None),
+                    // The threads of earlier requests have not ended yet.
+                    Err(why) => {
+                        assert!(
+                            matches!(&why, AskError::Refused(why) if why.contains("requests are under way")),
+                            "{why:?}"
+                        );
+                    }
+                }
+            }
+        }
+    }
+
+    /// The drop waits for the thread of a request whose client reads nothing.
+    #[test]
+    fn close_ends_requests_whose_clients_take_nothing() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = dir.path().join("sock");
+        let server = serve_at(&path, Duration::from_secs(3_600));
+        let line = serde_json::to_string(&Request::Count(rows("t"))).expect("written") + "\n";
+        let mut silent = client(&path, line.as_bytes());
+        let mut first = [0];
+        silent.read_exact(&mut first).expect("the request is under way");
+        drop(server);
+        let mut rest = Vec::new();
+        silent.read_to_end(&mut rest).expect("read");
+        assert!(!rest.ends_with(b"}}\n") || !rest.windows(6).any(|part| part == b"\"done\""), "it has no last line");
+    }
+
+    /// Another user gets the answer of a refusal even if the file's permissions let the connection in. Only root can
+    /// try that.
+    #[test]
+    fn client_of_another_user_is_refused() {
+        let nobody = Uid::from_raw(65_534);
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = dir.path().join("sock");
+        let _server = serve_at(&path, Duration::from_secs(3_600));
+        for (path, mode) in [(dir.path(), 0o755), (&*path, 0o666)] {
+            std::fs::set_permissions(path, Permissions::from_mode(mode)).expect("set");
+        }
+        let asked = std::thread::spawn(move || match set_thread_res_uid(nobody, nobody, nobody) {
+            // Of this thread alone.
+            Ok(()) => Some(answer_to(client(&path, b"text\n"))),
+            Err(_) => None,
+        });
+        let own = geteuid();
+        match asked.join().expect("no panic") {
+            Some(answer) => {
+                assert_eq!(answer, format!("error: the socket is for user {own} alone, and this is user 65534\n"));
+            }
+            None => assert!(!own.is_root(), "root may become another user"),
+        }
     }
 }

@@ -2,8 +2,8 @@
 //!
 //! A client sends one line: `text`, `prometheus` or `json`. An empty line, no line, or silence gets the text, but is no
 //! look: a client that only tests for a server does not reset the waits since the last look. A line that begins as HTTP
-//! is answered as on the [port](crate::metrics_port), so that `curl --unix-socket` works. How clients are served:
-//! [`serve`](crate::serve).
+//! is answered as on the [port](crate::metrics_port), so that `curl --unix-socket` works. A line that begins with `{` is a
+//! [request](crate::requests) that takes its time. How clients are served: [`serve`](crate::serve).
 
 use std::fmt;
 use std::os::unix::fs::FileTypeExt;
@@ -13,9 +13,9 @@ use rustix::fs::{Mode, fchmod};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, connect, listen, socket_with};
 
-use crate::serve::Endpoint;
+use crate::serve::{Endpoint, Reply};
 use crate::socket_file::{SocketFile, identity};
-use crate::{Source, metrics_port};
+use crate::{Source, metrics_port, work};
 
 /// Most bytes of an unknown request that the answer quotes.
 const ECHO_MAX: usize = 32;
@@ -91,19 +91,21 @@ fn is_http(request: &[u8]) -> bool {
     request.starts_with(b"GET ") || request.starts_with(b"HEAD ")
 }
 
-fn answer(request: &[u8], source: &dyn Source) -> String {
+fn answer(request: &[u8], source: &dyn Source) -> Reply {
     if is_http(request) {
-        return metrics_port::answer(request, source);
+        return Reply::Text(metrics_port::answer(request, source));
     }
-    let line = request.split(|byte| *byte == b'\n').next().unwrap_or_default();
-    match line.trim_ascii() {
+    let line = request.split(|byte| *byte == b'\n').next().unwrap_or_default().trim_ascii();
+    let echo = line.get(..ECHO_MAX).unwrap_or(line).escape_ascii();
+    Reply::Text(match line {
         b"" => source.status(false),
         b"text" => source.status(true),
         b"prometheus" => source.prometheus(),
         b"json" => source.json(),
-        other => {
-            let echo = other.get(..ECHO_MAX).unwrap_or(other).escape_ascii();
-            format!("error: no format '{echo}': use text, prometheus or json\n")
-        }
-    }
+        [b'{', ..] => match serde_json::from_slice(line) {
+            Ok(request) => return Reply::Work(request),
+            Err(why) => work::error_line(format!("'{echo}' is no request: {why}")),
+        },
+        _ => format!("error: no format '{echo}': use text, prometheus or json\n"),
+    })
 }

@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use millpond::inspect::{CheckOptions, check};
-use millpond::{BackupOptions, ByteSize, Options, restore};
+use millpond::{ByteSize, Options, WorkOptions, restore};
 use workload::adapters::millpond::Millpond;
 use workload::calm::Calm;
 use workload::driver::{self, Finished, Pace, Plan, Unobserved, maximum};
@@ -103,7 +103,7 @@ fn measure(dir: &Path, pairs: usize, rows: u64) -> Outcome<()> {
     }
     engine.close()?;
     // The last one is whole.
-    restore(dir.join("backup"), dir.join("restored"), BackupOptions::new())?;
+    restore(dir.join("backup"), dir.join("restored"), WorkOptions::new())?;
     let report = check(dir.join("restored"), CheckOptions::default())?;
     let entries = 2 * u64::from(TABLES) * rows;
     if !report.problems.is_empty() || report.entries < entries {
@@ -118,7 +118,7 @@ fn back_up_until(engine: &Millpond, dir: &Path, rate: f64, is_over: &Arc<AtomicB
     let (mut made, mut bytes, began) = (0, 0, Instant::now());
     loop {
         let next = dir.join("backup-next");
-        let options = BackupOptions::new().rate(ByteSize::b(rate as u64));
+        let options = WorkOptions::new().rate(ByteSize::b(rate as u64));
         let report = engine.db().backup(&next, options)?;
         (made, bytes) = (made + 1, bytes + report.pages * 16384 + report.log_bytes);
         let last = dir.join("backup");

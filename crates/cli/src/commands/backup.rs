@@ -1,17 +1,19 @@
-//! `millpond backup DIR TO` and `millpond restore FROM DIR`: a copy of a database at one moment, and a database of it.
+//! `millpond backup DIR|SOCKET TO` and `millpond restore FROM DIR`: a copy of a database at one moment, and a database of it.
 
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use clap::Args;
-use millpond::{BackupOptions, BackupReport, ByteSize, Db, Error, Options};
+use millpond::{BackupReport, ByteSize, Db, Error, Options, WorkOptions};
+use millpond_server::{Facts, Request};
 
 use crate::exit::{Answer, Failure};
 use crate::output::print;
 use crate::progress::Progress;
+use crate::running::{ask_watched, is_socket};
 use crate::signals;
 
 /// Bytes of a mebibyte.
@@ -19,17 +21,21 @@ const MIB: u64 = 1 << 20;
 
 /// Arguments of `backup`.
 #[derive(Debug, Args)]
-#[command(after_long_help = "Opens the database, which no other process may have open, and copies it as it is at that
-moment. A program backs its open database up while it writes: Db::backup. Every page is verified. An interrupt, or an
-error, leaves nothing that passes for a backup.
+#[command(
+    after_long_help = "A running engine backs itself up, while its writers go on, on the socket that it was given
+(bench --status-socket=PATH, or Options::status_socket). Its process makes the files. The command opens the database in
+a directory, which no other process may have open, itself. The copy is of one moment. Every page is verified. An
+interrupt, or an error, leaves nothing that passes for a backup.
 
 Examples:
   millpond backup millpond-bench-data backup-monday
   millpond check backup-monday
-  millpond restore backup-monday restored")]
+  millpond restore backup-monday restored"
+)]
 pub(crate) struct BackupArgs {
-    /// The database's directory
-    dir: PathBuf,
+    /// The status socket of a running engine, or the directory of a closed database
+    #[arg(value_name = "DIR|SOCKET")]
+    target: PathBuf,
 
     /// The backup's directory, new or empty
     to: PathBuf,
@@ -57,39 +63,68 @@ pub(crate) struct RestoreArgs {
 /// Backs a database up.
 pub(crate) fn run(args: &BackupArgs) -> Result<Answer, Failure> {
     let stop = signals::stop_flag()?;
-    let db = Db::open(&args.dir, Options::new().create(false))?;
-    let options = args.rate.map_or_else(BackupOptions::new, |rate| BackupOptions::new().rate(rate));
+    if is_socket(&args.target) {
+        return of_running(args, &stop);
+    }
+    let db = open(&args.target)?;
+    let options = args.rate.map_or_else(WorkOptions::new, |rate| WorkOptions::new().rate(rate));
     let (report, took) = watched("backing up", options, &stop, |options| db.backup(&args.to, options))?;
     let closed = db.close();
     let Some(report) = report else { return Ok(Answer::Interrupted) };
     closed?;
-    print(&text(("backup:", &args.to), ("of:", &args.dir), &report, took))?;
+    print(&text(("backup:", &args.to), ("of:", &args.target), facts(&report), took))?;
     Ok(Answer::Yes)
+}
+
+/// Has a running engine back itself up.
+fn of_running(args: &BackupArgs, stop: &Arc<AtomicBool>) -> Result<Answer, Failure> {
+    let started = Instant::now();
+    // The engine's process may have another working directory.
+    let to = std::path::absolute(&args.to).map_err(|why| {
+        Failure::message(format!("cannot tell where '{}' is: {why}; name all of the path", args.to.display()))
+    })?;
+    let request = Request::Backup { to, rate: args.rate.map(|rate| rate.as_u64()) };
+    let Some(facts) = ask_watched("backing up", &args.target, &request, stop)? else { return Ok(Answer::Interrupted) };
+    print(&text(("backup:", &args.to), ("of:", &args.target), facts, started.elapsed()))?;
+    Ok(Answer::Yes)
+}
+
+/// Opens a database that no other process has open.
+fn open(dir: &Path) -> Result<Db, Failure> {
+    Db::open(dir, Options::new().create(false)).map_err(|error| match error {
+        Error::InUse(_) => Failure::message(format!(
+            "'{}' is open, in another process or in this one: back it up by its engine's status socket \
+             (--status-socket=PATH, Options::status_socket) with 'millpond backup PATH TO', or from its program with \
+             Db::backup",
+            dir.display()
+        )),
+        other => other.into(),
+    })
 }
 
 /// Restores a backup.
 pub(crate) fn restore(args: &RestoreArgs) -> Result<Answer, Failure> {
     let stop = signals::stop_flag()?;
     let restore = |options| millpond::restore(&args.from, &args.dir, options);
-    let (report, took) = watched("restoring", BackupOptions::new(), &stop, restore)?;
+    let (report, took) = watched("restoring", WorkOptions::new(), &stop, restore)?;
     let Some(report) = report else { return Ok(Answer::Interrupted) };
-    print(&text(("database:", &args.dir), ("restored:", &args.from), &report, took))?;
+    print(&text(("database:", &args.dir), ("restored:", &args.from), facts(&report), took))?;
     Ok(Answer::Yes)
 }
 
 /// Does the work with a bar, until it ends or is interrupted, which is `None`.
 fn watched(
     what: &'static str,
-    options: BackupOptions,
+    options: WorkOptions,
     stop: &Arc<AtomicBool>,
-    work: impl FnOnce(BackupOptions) -> Result<BackupReport, Error>,
+    work: impl FnOnce(WorkOptions) -> Result<BackupReport, Error>,
 ) -> Result<(Option<BackupReport>, Duration), Failure> {
-    let (stop, started) = (Arc::clone(stop), std::time::Instant::now());
+    let (stop, started) = (Arc::clone(stop), Instant::now());
     let (mut bar, mut before): (Option<Progress>, _) = (None, 0);
     let done = work(options.progress(move |progress| {
         let bar = bar.get_or_insert_with(|| Progress::start(what, "MiB", progress.total / MIB));
-        bar.advance((progress.done - before) / MIB);
-        before = progress.done;
+        bar.advance(progress.done / MIB - before);
+        before = progress.done / MIB;
         // Relaxed: an independent flag.
         if stop.load(Ordering::Relaxed) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     }));
@@ -100,15 +135,16 @@ fn watched(
     }
 }
 
-/// The report as aligned text.
-fn text((what, dir): (&str, &Path), (of, other): (&str, &Path), report: &BackupReport, took: Duration) -> String {
-    let rows = [
-        (what, dir.display().to_string()),
-        (of, other.display().to_string()),
-        ("LSN:", report.lsn.to_string()),
-        ("pages:", report.pages.to_string()),
-        ("log bytes:", report.log_bytes.to_string()),
-        ("took:", format!("{:.1} s", took.as_secs_f64())),
-    ];
-    rows.map(|(name, value)| format!("{name:<14}{value}\n")).concat()
+fn facts(report: &BackupReport) -> Facts {
+    let facts = [("LSN", report.lsn), ("pages", report.pages), ("log bytes", report.log_bytes)];
+    facts.map(|(name, value)| (name.to_owned(), value.to_string())).into()
+}
+
+/// A backup, or what was restored, as aligned text.
+fn text((what, dir): (&str, &Path), (of, other): (&str, &Path), facts: Facts, took: Duration) -> String {
+    let paths = [(what, dir), (of, other)].map(|(name, path)| (name.to_owned(), path.display().to_string()));
+    let facts = facts.into_iter().map(|(name, value)| (format!("{name}:"), value));
+    let took = ("took:".to_owned(), format!("{:.1} s", took.as_secs_f64()));
+    let rows = paths.into_iter().chain(facts).chain([took]);
+    rows.map(|(name, value)| format!("{name:<14}{value}\n")).collect()
 }

@@ -1,25 +1,38 @@
-//! `millpond check DIR`: is the database sound?
+//! `millpond check DIR|SOCKET`: is the database sound?
 
 use std::fmt::Write as _;
 use std::path::PathBuf;
 
 use clap::Args;
+use millpond::ByteSize;
 use millpond::inspect::{CheckOptions, CheckReport};
+use millpond_server::Request;
 
 use crate::engine_args::CachedArg;
 use crate::exit::{Answer, Failure, describe};
 use crate::output::{complain, print};
 use crate::progress::Progress;
+use crate::running::{ask_watched, is_socket};
+use crate::signals;
 
 /// Arguments of `check`.
 #[derive(Debug, Args)]
-#[command(after_long_help = "Exit code: 0 the database is sound, 1 it is damaged, 2 it could not be looked at.
+#[command(after_long_help = "A running engine checks itself beside its load, on the socket that it was given (bench
+--status-socket=PATH, or Options::status_socket): the image of every page, every row, and every index entry. Of a closed
+database or a backup the command checks the log, the map and free slots, too.
+
+Exit code: 0 the database is sound, 1 it is damaged, 2 it could not be looked at.
 
 Example:
   millpond check millpond-bench-data")]
 pub(crate) struct CheckArgs {
-    /// The database's directory
-    dir: PathBuf,
+    /// The status socket of a running engine, or the directory of a closed database or a backup
+    #[arg(value_name = "DIR|SOCKET")]
+    target: PathBuf,
+
+    /// Most bytes that a running engine reads a second, such as 200MiB [default: half of what the device can write]
+    #[arg(long, value_name = "BYTES")]
+    rate: Option<ByteSize>,
 
     #[command(flatten)]
     cached: CachedArg,
@@ -27,14 +40,23 @@ pub(crate) struct CheckArgs {
 
 /// Checks a database.
 pub(crate) fn run(args: &CheckArgs) -> Result<Answer, Failure> {
+    if is_socket(&args.target) {
+        return running(args);
+    }
+    if let Some(rate) = args.rate {
+        return Err(Failure::message(format!(
+            "--rate={rate} is for a running engine, by its status socket, and '{}' is none: leave it out",
+            args.target.display()
+        )));
+    }
     let mut options = CheckOptions::default();
     options.cached = args.cached.0;
     let progress = Progress::working("checking");
-    let checked = millpond::inspect::check(&args.dir, options);
+    let checked = millpond::inspect::check(&args.target, options);
     progress.finish();
     match checked {
         Ok(report) => {
-            print(&text(&args.dir.display().to_string(), &report))?;
+            print(&text(&args.target.display().to_string(), &report))?;
             Ok(if report.problems.is_empty() { Answer::Yes } else { Answer::No })
         }
         // Damage too deep for a report: the answer is still "no", not "could not be done".
@@ -44,6 +66,23 @@ pub(crate) fn run(args: &CheckArgs) -> Result<Answer, Failure> {
         }
         Err(error) => Err(error.into()),
     }
+}
+
+/// Has a running engine check itself.
+fn running(args: &CheckArgs) -> Result<Answer, Failure> {
+    let (request, stop) = (Request::Check { rate: args.rate.map(|rate| rate.as_u64()) }, signals::stop_flag()?);
+    let Some(facts) = ask_watched("checking", &args.target, &request, &stop)? else { return Ok(Answer::Interrupted) };
+    let (problems, counts): (Vec<_>, Vec<_>) = facts.into_iter().partition(|(name, _)| name == "problem");
+    let mut text = format!("{:<14}{}\n", "engine:", args.target.display());
+    for (name, count) in counts {
+        let _ = writeln!(text, "{:<14}{count}", format!("{name}:"));
+    }
+    let _ = writeln!(text, "{:<14}{}", "problems:", problems.len());
+    for (_, problem) in &problems {
+        let _ = writeln!(text, "problem: {problem}");
+    }
+    print(&text)?;
+    Ok(if problems.is_empty() { Answer::Yes } else { Answer::No })
 }
 
 /// The report as aligned text.

@@ -96,7 +96,7 @@ fn stopped_engine_is_a_failure_although_none_can_connect() {
     kill_process(Pid::from_child(&bench), Signal::STOP).expect("it can be stopped");
     let connect = |_| UnixStream::connect(dir.path().join("sock")).expect("there is room");
     let waiting: Vec<UnixStream> = (0..BACKLOG).map(connect).collect();
-    for command in ["status", "top"] {
+    for command in ["status", "top", "check"] {
         let late = run(dir.path(), &[command, "sock"]);
         assert_code(&late, 2);
         let why = "the engine behind status socket 'sock' does not answer within 5 s";

@@ -5,12 +5,14 @@ use std::sync::Arc;
 
 use crate::background::threads::Threads;
 use crate::backup::copy::{back_up, back_up_to};
-use crate::backup::options::{BackupOptions, BackupReport};
+use crate::backup::options::{BackupReport, WorkOptions};
 use crate::base::error::{Error, closed};
 use crate::base::ids::CommitTs;
 use crate::base::stall::Stall;
 use crate::base::sync::Mutex;
 use crate::base::waits::WaitSummary;
+use crate::check::beside_load::check_beside_load;
+use crate::check::report::CheckReport;
 use crate::engine::tree_state::TreeState;
 use crate::engine::{CheckpointGoal, Engine};
 use crate::io::device::Files;
@@ -161,7 +163,7 @@ impl Db {
     /// has nothing. [`restore`](crate::restore) makes a database of it. Everything is durable on return. An error, or a
     /// crash in between, leaves nothing that passes for a backup.
     ///
-    /// Takes the bytes of the data file in reads, at [`BackupOptions::rate`], and as many writes in `to`, without the
+    /// Takes the bytes of the data file in reads, at [`WorkOptions::rate`], and as many writes in `to`, without the
     /// free room. Each image is verified. Pages that are written meanwhile get other slots, so the data file may grow
     /// by as much as is written before its images are copied; the room is free again afterwards. No writer waits for a
     /// backup: where the file system has no such room, the backup gives up.
@@ -173,10 +175,10 @@ impl Db {
     /// * [`Error::InUse`]: another backup is being made, or the log's capacity changed.
     /// * [`Error::OutOfSpace`]: either file system is full, or writers needed the log's room before it was copied.
     /// * [`Error::Corruption`]: an image is damaged; the message names the page.
-    /// * [`Error::Cancelled`]: the function of [`BackupOptions::progress`] broke.
+    /// * [`Error::Cancelled`]: the function of [`WorkOptions::progress`] broke.
     /// * [`Error::ReadOnly`]: the database was opened read-only, or the engine has stopped. [`Error::Closed`].
     /// * Others of the system, for `to`: [`Error::Permission`], [`Error::DeviceFailed`], [`Error::Format`].
-    pub fn backup(&self, to: impl AsRef<Path>, options: BackupOptions) -> Result<BackupReport, Error> {
+    pub fn backup(&self, to: impl AsRef<Path>, options: WorkOptions) -> Result<BackupReport, Error> {
         back_up_to(self.here()?, to.as_ref(), options)
     }
 
@@ -184,8 +186,29 @@ impl Db {
     ///
     /// # Errors
     /// As [`backup`](Self::backup).
-    pub fn backup_on(&self, files: &dyn Files, options: BackupOptions) -> Result<BackupReport, Error> {
+    pub fn backup_on(&self, files: &dyn Files, options: WorkOptions) -> Result<BackupReport, Error> {
         back_up(self.here()?, files, options)
+    }
+
+    /// Checks the database while writers go on: the image of every page in the data file, every row, and every index
+    /// entry against its row. The images are those of one moment, and the rows of each tree those of one snapshot.
+    /// [`inspect::check`](crate::inspect::check) of a closed database looks at more: at the pages' structure, the map,
+    /// the log, long values that no row has, and free slots.
+    ///
+    /// Reads the data file once at [`WorkOptions::rate`], and all trees once more through the buffer pool, at the same
+    /// rate of rows' bytes. Until the images are read, pages that are written get other slots, as beside a
+    /// [`backup`](Self::backup), and no backup can begin. No writer waits for a check.
+    ///
+    /// # Errors
+    /// * [`Error::InUse`]: a backup is being made, or another check; or the log's capacity changed.
+    /// * [`Error::SnapshotTooOld`]: a tree takes longer than [`max_snapshot_age`](Options::max_snapshot_age).
+    /// * [`Error::OutOfSpace`]: writers needed room, and the data file could not grow.
+    /// * [`Error::Cancelled`]: the function of [`WorkOptions::progress`] broke.
+    /// * [`Error::ReadOnly`]: the database was opened read-only, or the engine has stopped. [`Error::Closed`].
+    ///
+    /// Damage is no error, but a problem in the report.
+    pub fn check(&self, options: WorkOptions) -> Result<CheckReport, Error> {
+        check_beside_load(self.here()?, options)
     }
 
     /// The engine's gauges and counters. In a forked child all are zero.

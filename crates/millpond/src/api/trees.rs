@@ -9,13 +9,11 @@ use crate::base::error::Error;
 use crate::base::ids::SpaceId;
 use crate::ddl::{
     catalog, check_definition, check_free, check_name, claim_name, close_trees, create_root, create_space,
-    create_spaces, open_index,
+    create_spaces, open_table, open_tree,
 };
 use crate::engine::Engine;
 use crate::engine::durable::wait_durable;
-use crate::engine::open_trees::{open_state, set_chunks};
-use crate::engine::table_state::TableState;
-use crate::engine::tree_state::{Gate, Role, TreeState};
+use crate::engine::tree_state::{Gate, TreeState};
 use crate::schema::catalog_entry::{Entry, TableEntry};
 use crate::schema::definition::TableDefinition;
 
@@ -296,22 +294,10 @@ pub(crate) fn is_a_tree(name: &str, call: &str) -> Error {
 
 /// A handle of the tree `name`, whose rows are in space `rows` and long values in space `chunks`.
 pub(crate) fn handle(engine: &Arc<Engine>, name: &str, rows: SpaceId, chunks: Option<SpaceId>) -> Tree {
-    let state = open_state(engine, name, rows, Role::Tree);
-    set_chunks(engine, &state, chunks);
-    Tree { engine: Arc::clone(engine), state }
+    Tree { engine: Arc::clone(engine), state: open_tree(engine, name, rows, chunks) }
 }
 
 /// A handle of the table `name`, which all its other handles share state with.
 pub(crate) fn table_handle(engine: &Arc<Engine>, name: &str, table: TableEntry) -> Table {
-    let TableEntry { rows, chunks, definition, indexes } = table;
-    let open = engine.open_tables.lock().get(&rows).cloned();
-    let state = open.unwrap_or_else(|| {
-        let indexes = definition.indexes.into_iter().zip(indexes);
-        let indexes = indexes.map(|(definition, space)| open_index(engine, name, definition, space)).collect();
-        let state = Arc::new(TableState::new(open_state(engine, name, rows, Role::Rows), indexes));
-        engine.open_tables.lock().insert(rows, Arc::clone(&state));
-        state
-    });
-    set_chunks(engine, &state.rows, chunks);
-    Table { engine: Arc::clone(engine), state }
+    Table { engine: Arc::clone(engine), state: open_table(engine, name, table) }
 }

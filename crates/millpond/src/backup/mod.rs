@@ -12,6 +12,8 @@
 
 pub(crate) mod copy;
 pub(crate) mod manifest;
+pub(crate) mod moment;
 pub(crate) mod options;
+pub(crate) mod rate;
 pub(crate) mod restore;
 pub(crate) mod target;

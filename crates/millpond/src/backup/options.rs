@@ -1,13 +1,11 @@
-//! How a backup is made, how far it is, and what it has.
+//! How a backup, a restoration or a check of an open database goes on, how far it is, and what a backup has.
 
 use std::ops::ControlFlow;
 
 use bytesize::ByteSize;
 
-use crate::base::aligned::to_u64;
 use crate::base::error::Error;
 use crate::base::ids::CommitTs;
-use crate::store::zones::ZONE_BYTES;
 
 /// The rate of a backup of a database whose device was not measured yet.
 const DEFAULT_RATE: u64 = 128 << 20;
@@ -16,22 +14,22 @@ const DEFAULT_RATE: u64 = 128 << 20;
 const RATE_MIN: u64 = 1 << 20;
 
 /// The function that is told of progress.
-type Told = Box<dyn FnMut(BackupProgress) -> ControlFlow<()> + Send>;
+type Told = Box<dyn FnMut(WorkProgress) -> ControlFlow<()> + Send>;
 
-/// How a backup is made.
+/// How work on a whole database goes on: a backup, its restoration, or a check beside the load.
 #[derive(Default)]
-pub struct BackupOptions {
+pub struct WorkOptions {
     rate: Option<ByteSize>,
     told: Option<Told>,
 }
 
-/// The progress of a backup, or of its restoration.
+/// The progress of work on a whole database.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct BackupProgress {
-    /// Bytes of the data file that were looked at.
+pub struct WorkProgress {
+    /// Bytes that were looked at.
     pub done: u64,
-    /// Bytes of the data file.
+    /// Bytes of the data file; for a check also those of the trees, which it reads once more row by row.
     pub total: u64,
 }
 
@@ -49,17 +47,17 @@ pub struct BackupReport {
     pub log_bytes: u64,
 }
 
-impl BackupOptions {
+impl WorkOptions {
     /// The defaults.
-    pub fn new() -> BackupOptions {
-        BackupOptions::default()
+    pub fn new() -> WorkOptions {
+        WorkOptions::default()
     }
 
-    /// Bytes of the data file copied a second, at most; at least 1 MiB. The log is copied first, as fast as it goes.
-    /// Default: half of the rate at which the engine has measured that the device writes pages, or 128 MiB before it
-    /// has.
+    /// Bytes of the data file read a second, at most; at least 1 MiB. A backup copies the log first, as fast as it
+    /// goes. Default: half of the rate at which the engine has measured that the device writes pages, or 128 MiB before
+    /// it has.
     #[must_use]
-    pub fn rate(mut self, per_s: ByteSize) -> BackupOptions {
+    pub fn rate(mut self, per_s: ByteSize) -> WorkOptions {
         self.rate = Some(per_s);
         self
     }
@@ -67,30 +65,29 @@ impl BackupOptions {
     /// Calls `told` after each MiB of the log, where nothing of the data file is done yet, and of the data file. If it
     /// breaks, the work ends with [`Error::Cancelled`].
     #[must_use]
-    pub fn progress(mut self, told: impl FnMut(BackupProgress) -> ControlFlow<()> + Send + 'static) -> BackupOptions {
+    pub fn progress(mut self, told: impl FnMut(WorkProgress) -> ControlFlow<()> + Send + 'static) -> WorkOptions {
         self.told = Some(Box::new(told));
         self
     }
 
-    pub(super) fn tell(&mut self, done: usize, total: usize) -> Result<(), Error> {
-        let progress = BackupProgress { done: to_u64(done * ZONE_BYTES), total: to_u64(total * ZONE_BYTES) };
-        match self.told.as_mut().map(|told| told(progress)) {
+    pub(crate) fn tell(&mut self, done: u64, total: u64) -> Result<(), Error> {
+        match self.told.as_mut().map(|told| told(WorkProgress { done, total })) {
             Some(ControlFlow::Break(())) => Err(Error::Cancelled("given up, as the caller asked".into())),
             _ => Ok(()),
         }
     }
 }
 
-impl BackupOptions {
+impl WorkOptions {
     /// Bytes a second, for a device that was measured to write so many.
-    pub(super) fn rate_on(&self, measured: u64) -> u64 {
+    pub(crate) fn rate_on(&self, measured: u64) -> u64 {
         let half = Some(measured / 2).filter(|rate| *rate > 0).unwrap_or(DEFAULT_RATE);
         self.rate.map_or(half, |rate| rate.as_u64()).max(RATE_MIN)
     }
 }
 
-impl std::fmt::Debug for BackupOptions {
+impl std::fmt::Debug for WorkOptions {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("BackupOptions").field("rate", &self.rate).finish_non_exhaustive()
+        f.debug_struct("WorkOptions").field("rate", &self.rate).finish_non_exhaustive()
     }
 }

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use crate::backup::manifest::Manifest;
-use crate::backup::options::{BackupOptions, BackupReport};
+use crate::backup::options::{BackupReport, WorkOptions};
 use crate::backup::target::{check_empty, list, mark_unfinished, refuse_used, remove_all, sync_names, verify};
 use crate::base::aligned::{aligned, round_down, to_u64, to_usize};
 use crate::base::error::Error;
@@ -22,19 +22,15 @@ use crate::store::zones::ZONE_BYTES;
 /// database as it was at the backup's LSN; `from` stays as it is. Everything is durable on return. An error, or a crash
 /// in between, leaves nothing in `to` that opens as a database. The files get the permissions of a new database.
 ///
-/// Reads and writes the whole data file, at the device's rate; [`BackupOptions::rate`] is not looked at.
+/// Reads and writes the whole data file, at the device's rate; [`WorkOptions::rate`] is not looked at.
 ///
 /// # Errors
 /// * [`Error::Format`]: `from` is no backup, or not a whole one.
 /// * [`Error::InvalidOptions`]: `to` is not empty.
 /// * [`Error::Corruption`]: an image, the map or the log in the backup is damaged, or a file is missing.
-/// * [`Error::Cancelled`]: the function of [`BackupOptions::progress`] broke.
+/// * [`Error::Cancelled`]: the function of [`WorkOptions::progress`] broke.
 /// * [`Error::OutOfSpace`], [`Error::Permission`], [`Error::InUse`] and others of the system.
-pub fn restore(
-    from: impl AsRef<Path>,
-    to: impl AsRef<Path>,
-    mut options: BackupOptions,
-) -> Result<BackupReport, Error> {
+pub fn restore(from: impl AsRef<Path>, to: impl AsRef<Path>, mut options: WorkOptions) -> Result<BackupReport, Error> {
     let from = Directory::open(from.as_ref(), HowToOpen::new(Access::Read, false))?;
     let manifest = Manifest::read(&from)?;
     refuse_used(to.as_ref())?;
@@ -58,14 +54,14 @@ pub fn restore(
 pub fn restore_on(from: &dyn Files, to: &dyn Files) -> Result<BackupReport, Error> {
     let manifest = Manifest::read(from)?;
     check_empty(to)?;
-    restore_files(from, to, &manifest, &mut BackupOptions::new()).inspect_err(|_| _ = remove_all(to))
+    restore_files(from, to, &manifest, &mut WorkOptions::new()).inspect_err(|_| _ = remove_all(to))
 }
 
 fn restore_files(
     from: &dyn Files,
     to: &dyn Files,
     manifest: &Manifest,
-    options: &mut BackupOptions,
+    options: &mut WorkOptions,
 ) -> Result<BackupReport, Error> {
     mark_unfinished(to)?;
     for name in list(from)?.iter().filter(|name| is_map_file(name) || is_log_file(name)) {
@@ -102,7 +98,7 @@ fn copy_pages(
     source: &dyn Device,
     copy: &dyn Device,
     superblock: &Superblock,
-    options: &mut BackupOptions,
+    options: &mut WorkOptions,
 ) -> Result<u64, Error> {
     let len = len_of(source)?;
     if len < SLOTS_START {
@@ -133,7 +129,7 @@ fn copy_pages(
         }
         write(copy, &buf[..end], offset)?;
         pages += count;
-        options.tell(zone + 1, zones)?;
+        options.tell(to_u64((zone + 1) * ZONE_BYTES), to_u64(zones * ZONE_BYTES))?;
     }
     Ok(pages)
 }

@@ -17,7 +17,7 @@ use crate::core::Core;
 use crate::ddl::catalog::NAME_MAX;
 use crate::engine::Engine;
 use crate::engine::open_trees::{open_state, set_chunks};
-use crate::engine::table_state::IndexState;
+use crate::engine::table_state::{IndexState, TableState};
 use crate::engine::tree_state::{Gate, Role, TreeState};
 use crate::mtr::Mtr;
 use crate::schema::catalog_entry::{ENTRY_MAX, Entry, TableEntry};
@@ -30,6 +30,28 @@ pub(crate) fn open_index(engine: &Engine, table: &str, definition: IndexDefiniti
     let role = Role::Index { table: table.to_owned(), is_unique: definition.is_unique };
     let entries = open_state(engine, &definition.name, space, role);
     Arc::new(IndexState { definition, entries })
+}
+
+/// The state that handles of the tree `name` share, whose rows are in space `rows` and long values in space `chunks`.
+pub(crate) fn open_tree(engine: &Engine, name: &str, rows: SpaceId, chunks: Option<SpaceId>) -> Arc<TreeState> {
+    let state = open_state(engine, name, rows, Role::Tree);
+    set_chunks(engine, &state, chunks);
+    state
+}
+
+/// The state that handles of the table `name` share.
+pub(crate) fn open_table(engine: &Engine, name: &str, table: TableEntry) -> Arc<TableState> {
+    let TableEntry { rows, chunks, definition, indexes } = table;
+    let open = engine.open_tables.lock().get(&rows).cloned();
+    let state = open.unwrap_or_else(|| {
+        let indexes = definition.indexes.into_iter().zip(indexes);
+        let indexes = indexes.map(|(definition, space)| open_index(engine, name, definition, space)).collect();
+        let state = Arc::new(TableState::new(open_state(engine, name, rows, Role::Rows), indexes));
+        engine.open_tables.lock().insert(rows, Arc::clone(&state));
+        state
+    });
+    set_chunks(engine, &state.rows, chunks);
+    state
 }
 
 /// Closes trees: waits for the operations on them that have begun, and has `change` write a group that takes their

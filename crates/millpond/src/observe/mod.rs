@@ -1,5 +1,6 @@
 //! Counters, metrics and the status text.
 
+pub(crate) mod facts;
 pub(crate) mod memory;
 pub(crate) mod metrics;
 pub(crate) mod metrics_text;

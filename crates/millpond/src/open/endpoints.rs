@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use millpond_server::{Endpoint, Join, Server, Source, Work, metrics_port, status_socket};
+use millpond_server::{Client, Endpoint, Facts, Join, Request, Server, Source, Work, metrics_port, status_socket};
 
 use crate::base::error::Error;
 use crate::base::sync;
@@ -10,6 +10,7 @@ use crate::base::waits::enter_background;
 use crate::engine::Engine;
 use crate::observe::metrics_text;
 use crate::observe::status::{self, About};
+use crate::open::requests;
 use crate::options::Options;
 
 /// The threads that answer, until dropped.
@@ -78,5 +79,9 @@ impl Source for Texts {
 
     fn json(&self) -> String {
         metrics_text::json(&self.engine)
+    }
+
+    fn work(&self, request: Request, client: &mut Client) -> Result<Facts, String> {
+        requests::answer(&self.engine, &self.about, request, client).map_err(|error| error.to_string())
     }
 }

@@ -11,5 +11,7 @@ pub(crate) mod endpoints;
 pub(crate) mod entry;
 pub(crate) mod fixed_options;
 mod on_disk;
+#[cfg(feature = "server")]
+mod requests;
 pub(crate) mod running;
 mod start;

@@ -104,24 +104,23 @@ impl PageStore {
     }
 
     /// Reads `zone` to `buf`, and leaves the images in it that the frozen map names, which are in the slots `named`;
-    /// all else is zeroed. Returns their number and the end of the last one in `buf`. Before the caller believes the
-    /// images, or an error, it looks whether the pins hold.
+    /// all else is zeroed. Before the caller believes the images, or an error, it looks whether the pins hold.
     pub(crate) fn read_frozen(
         &self,
         frozen: &Frozen,
         zone: usize,
         named: &NamedSlots,
         buf: &mut [u8],
-    ) -> Result<(u64, usize), Error> {
+    ) -> Result<ZoneRead, Error> {
         let per_zone = Self::zone_slots(self.page_size);
         let first = to_u64(zone) * per_zone;
         if !(first..first + per_zone).any(|slot| named.has(slot)) {
-            return Ok((0, 0));
+            return Ok(ZoneRead::default());
         }
         let offset = self.offset(SlotId(first));
         let reading = |e| Error::io(&format!("read {ZONE_BYTES} bytes at {offset} of '{}'", self.data.name()), e);
         self.data.read_at(buf, offset).map_err(reading)?;
-        let (mut count, mut end) = (0, 0);
+        let mut found = ZoneRead::default();
         for (at, image) in (0..).zip(buf.chunks_mut(self.page_size())) {
             if !named.has(first + at) {
                 image.fill(0);
@@ -141,21 +140,38 @@ impl PageStore {
                 }
             };
             if let Some((id, entry, problem)) = problem {
-                return Err(self.damaged(id, entry, &problem));
+                found.damage.push(self.damaged(id, entry, &problem));
             }
-            count += 1;
-            end = to_usize(at + 1) * self.page_size();
+            found.images += 1;
+            found.end = to_usize(at + 1) * self.page_size();
         }
-        Ok((count, end))
+        Ok(found)
     }
 
     fn damaged(&self, id: PageId, entry: MapEntry, problem: &str) -> Error {
         let message = format!(
-            "page {id} in '{}': at offset {}, {problem}; a backup would lack it: run `millpond check` to learn what it belongs to",
+            "page {id} in '{}': at offset {}, {problem}: close the database, and run `millpond check` to learn what it belongs to",
             self.data.name(),
             entry.offset()
         );
         Error::Corruption(message.into())
+    }
+}
+
+/// The images of a zone.
+#[derive(Default)]
+pub(crate) struct ZoneRead {
+    /// The number of images.
+    pub(crate) images: u64,
+    /// The end of the last one, in bytes from the zone's begin.
+    pub(crate) end: usize,
+    /// An error for each damaged image.
+    pub(crate) damage: Vec<Error>,
+}
+
+impl ZoneRead {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.images == 0
     }
 }
 

@@ -191,6 +191,11 @@ impl PageStore {
         self.state.lock().map.used_count(space)
     }
 
+    /// Number of page ids in use.
+    pub(crate) fn used_in_all(&self) -> u64 {
+        self.state.lock().map.charged()
+    }
+
     /// Sorts pages by the locations of their images.
     pub(crate) fn sort_by_place(&self, pages: &mut [PageId]) {
         let state = self.state.lock();

@@ -13,6 +13,8 @@ use crate::base::error::Error;
 use crate::base::ids::{PageId, SpaceId};
 use crate::base::page::verify::structure_problem;
 use crate::btree::verify::verify_tree;
+use crate::check::indexes::{Compared, check_indexes};
+use crate::check::report::CheckReport;
 use crate::core::Core;
 use crate::ddl::catalog::{self, Readable};
 use crate::engine::tree_state::TreeState;
@@ -22,11 +24,10 @@ use crate::io::directory_lock::Access;
 use crate::io::overlay::Overlay;
 use crate::options::Options;
 use crate::read::long_values;
+use crate::read::reader::Reader;
 use crate::schema::catalog_entry::Entry;
 use crate::store::image::SlotContent;
 use crate::store::superblock::Found;
-use crate::tools::check_indexes::check_indexes;
-use crate::tools::check_report::CheckReport;
 use crate::txn::record::UndoRecord;
 
 /// How a database is checked.
@@ -141,7 +142,13 @@ fn check_trees(db: &Db, report: &mut CheckReport) -> Result<(), Error> {
                     .iter()
                     .map(|tree| walk(&tree.to_string(), tree.space, report))
                     .collect();
-                check_indexes(&table, &sizes[1..], report);
+                let (engine, state) = (db.engine(), &*table.state);
+                let compared = Compared { engine, table: state, reader: Reader::newest() };
+                if let Err(error) = check_indexes(&compared, &state.indexes(&engine.waits), &sizes[1..], report) {
+                    let rows = &state.rows;
+                    let problem = format!("{rows}: its indexes cannot be compared with its rows: {error}");
+                    report.problems.push(problem);
+                }
                 (Arc::clone(&table.state.rows), sizes)
             }
         };

@@ -1,7 +1,5 @@
 //! Tools for a database that no process has open: check, rebuild, inspect.
 
 pub(crate) mod check;
-pub(crate) mod check_indexes;
-pub(crate) mod check_report;
 pub(crate) mod inspect;
 pub(crate) mod rebuild;

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use millpond::classic::{EmptyFreeListAlgorithm, Profile};
 use millpond::simulation::{ServiceTime, SimulatedDisk, Unsynced, run, sleep_ns, spawn};
 use millpond::{
-    BackupOptions, BackupReport, ByteSize, CommitTs, Db, Durability, Error, Field, TableDefinition, TxnOptions,
+    BackupReport, ByteSize, CommitTs, Db, Durability, Error, Field, TableDefinition, TxnOptions, WorkOptions,
     WriteBatch, restore_on,
 };
 use rand::rngs::SmallRng;
@@ -158,7 +158,7 @@ fn back_up_beside_clients(
             })
             .collect();
         sleep_ns(40_000_000 * (1 + seed % 5));
-        let report = db.backup_on(&to, BackupOptions::new().rate(ByteSize::mib(4)));
+        let report = db.backup_on(&to, WorkOptions::new().rate(ByteSize::mib(4)));
         let commits = clients.into_iter().flat_map(|client| client.join().expect("no panic")).collect();
         db.close().expect("closed");
         (report, commits)
@@ -193,6 +193,41 @@ fn a_backup_has_exactly_the_commits_up_to_its_lsn() {
     assert!(earlier > 50 && later > 50, "{earlier} commits before, {later} after");
 }
 
+/// Rows and entries of a snapshot agree, and so do images and their map, whatever changes meanwhile.
+#[test]
+fn a_check_beside_clients_finds_no_problem() {
+    for (seed, shape) in (0..).zip([SMALL, TWICE, Shape { page_kib: 16, ..SMALL }]) {
+        let disk = start(shape);
+        let (report, _) = run(seed, || {
+            let db = open(&disk, shape.reopen_options());
+            let clients: Vec<_> = (0..CLIENTS)
+                .map(|id| {
+                    let db = db.clone();
+                    spawn("client", move || client(&db, id, seed * 10 + u64::from(id), 60)).expect("a thread")
+                })
+                .collect();
+            sleep_ns(20_000_000);
+            let mut seen = (0, 0);
+            let options = WorkOptions::new().rate(ByteSize::mib(4)).progress(move |progress| {
+                assert!(seen.0 <= progress.done && progress.done <= progress.total, "{seen:?}, {progress:?}");
+                seen = (progress.done, progress.total);
+                ControlFlow::Continue(())
+            });
+            let report = db.check(options).expect("checked");
+            clients.into_iter().for_each(|client| drop(client.join().expect("no panic")));
+            db.close().expect("closed");
+            report
+        });
+        assert_eq!(report.problems, Vec::<String>::new(), "{shape:?}");
+        let rows = u64::from(ROWS);
+        // Three trees of rows, and an index with an entry for each row of one of them.
+        assert!(report.trees == 4 && report.pages > 800 / shape.page_kib, "{report:?}");
+        assert!((rows / 2..3 * rows).contains(&report.index_entries), "{report:?}");
+        assert!(report.entries > u64::from(LARGE) + 2 * report.index_entries, "{report:?}");
+        sound(&disk);
+    }
+}
+
 /// Without a client the backup is the database.
 #[test]
 fn a_backup_at_rest_has_everything_and_gives_all_slots_back() {
@@ -202,12 +237,12 @@ fn a_backup_at_rest_has_everything_and_gives_all_slots_back() {
             let db = open(&disk, shape.reopen_options());
             let tree = db.open_tree("tree").expect("there");
             tree.put(b"last", b"one").expect("written");
-            let first = db.backup_on(&to, BackupOptions::new()).expect("backed up");
+            let first = db.backup_on(&to, WorkOptions::new()).expect("backed up");
             // Another one, to a directory that has a backup already; and one after that.
-            let message = db.backup_on(&to, BackupOptions::new()).expect_err("not empty").to_string();
+            let message = db.backup_on(&to, WorkOptions::new()).expect_err("not empty").to_string();
             assert!(message.contains("not empty") && message.contains("new directory"), "{message}");
-            let second = db.backup_on(&SimulatedDisk::new(), BackupOptions::new()).expect("backed up");
-            let given_up = BackupOptions::new().progress(|progress| {
+            let second = db.backup_on(&SimulatedDisk::new(), WorkOptions::new()).expect("backed up");
+            let given_up = WorkOptions::new().progress(|progress| {
                 assert!(progress.done <= progress.total && progress.total > 0);
                 if progress.done > 0 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
             });
@@ -234,7 +269,7 @@ fn a_backup_cut_short_at_any_io_passes_for_none() {
         to.fail_at(call, ErrorKind::Other);
         let (made, _) = run(call, || {
             let db = open(&source, SMALL.reopen_options());
-            let made = db.backup_on(&to, BackupOptions::new());
+            let made = db.backup_on(&to, WorkOptions::new());
             db.open_tree("tree").expect("there").put(b"k", b"later").expect("the source goes on");
             db.close().expect("closed");
             made
@@ -260,7 +295,7 @@ fn a_target_that_crashes_has_a_whole_backup_or_none() {
     let (source, to) = (start(SMALL), SimulatedDisk::new());
     let (acknowledged, _) = run(3, || {
         let db = open(&source, SMALL.reopen_options());
-        db.backup_on(&to, BackupOptions::new()).expect("backed up");
+        db.backup_on(&to, WorkOptions::new()).expect("backed up");
         db.close().expect("closed");
         to.boundaries()
     });
@@ -293,7 +328,7 @@ fn a_restoration_that_crashes_leaves_a_whole_database_or_none() {
     let (source, to, back) = (start(SMALL), SimulatedDisk::new(), SimulatedDisk::new());
     run(3, || {
         let db = open(&source, SMALL.reopen_options());
-        db.backup_on(&to, BackupOptions::new()).expect("backed up");
+        db.backup_on(&to, WorkOptions::new()).expect("backed up");
         db.close().expect("closed");
     });
     restore_on(&to, &back).expect("restored");
@@ -345,7 +380,7 @@ fn a_backup_beside_statements_and_loads_is_whole() {
             for _ in 0..4 {
                 sleep_ns(90_000_000);
                 let to = SimulatedDisk::new();
-                db.backup_on(&to, BackupOptions::new().rate(ByteSize::mib(16))).expect("backed up");
+                db.backup_on(&to, WorkOptions::new().rate(ByteSize::mib(16))).expect("backed up");
                 backups.push(to);
             }
             maker.join().expect("no panic");
@@ -370,9 +405,8 @@ fn beside_a_slow_backup_the_data_file_grows() {
         db.checkpoint().expect("done");
         let before = db.stats().data_slots_total;
         let other = db.clone();
-        let backup = spawn("backup", move || {
-            other.backup_on(&SimulatedDisk::new(), BackupOptions::new().rate(ByteSize::mib(1)))
-        });
+        let backup =
+            spawn("backup", move || other.backup_on(&SimulatedDisk::new(), WorkOptions::new().rate(ByteSize::mib(1))));
         for first in 0..30 {
             let mut batch = WriteBatch::new();
             (0..12 * ROWS).rev().skip(first).step_by(30).for_each(|number| {
@@ -400,7 +434,7 @@ fn a_hold_on_the_log_gives_way_to_writers() {
         let db = open(&disk, SMALL.reopen_options());
         let tree = db.open_tree("large").expect("there");
         let (other, target) = (db.clone(), to.clone());
-        let backup = spawn("backup", move || other.backup_on(&target, BackupOptions::new()));
+        let backup = spawn("backup", move || other.backup_on(&target, WorkOptions::new()));
         for turn in 0..2000u32 {
             tree.put((turn % LARGE).to_be_bytes(), large(turn % LARGE, turn)).expect("written");
             sleep_ns(1_000_000);
@@ -424,7 +458,7 @@ fn closing_the_database_ends_a_backup() {
             let db = open(&disk, SMALL.reopen_options());
             db.open_tree("tree").expect("there").put(b"k", b"v").expect("written");
             let (other, target) = (db.clone(), to.clone());
-            let slow = BackupOptions::new().rate(ByteSize::mib(2));
+            let slow = WorkOptions::new().rate(ByteSize::mib(2));
             let backup = spawn("backup", move || other.backup_on(&target, slow)).expect("a thread");
             sleep_ns(250_000_000 * seed);
             db.close().expect("closed");
@@ -450,7 +484,7 @@ fn a_damaged_or_missing_file_of_a_backup_is_found() {
         let db = open(&disk, SMALL.reopen_options());
         let tree = db.open_tree("tree").expect("there");
         (0..200u32).for_each(|number| tree.put(number.to_be_bytes(), row(number, 1)).expect("written"));
-        db.backup_on(&to, BackupOptions::new()).expect("backed up");
+        db.backup_on(&to, WorkOptions::new()).expect("backed up");
         db.close().expect("closed");
     });
     let whole = to.image();
@@ -495,7 +529,7 @@ fn a_source_that_crashes_during_a_backup_loses_nothing() {
             });
             let to = SimulatedDisk::new();
             for _ in 0..2 {
-                db.backup_on(&to, BackupOptions::new().rate(ByteSize::mib(8))).expect("backed up");
+                db.backup_on(&to, WorkOptions::new().rate(ByteSize::mib(8))).expect("backed up");
                 to.image().keys().for_each(|name| drop(millpond::lab::Files::remove(&to, name)));
             }
             let written = writer.expect("a thread").join().expect("no panic");
@@ -531,9 +565,8 @@ fn on_a_full_disk_a_backup_gives_way_to_writers() {
         db.checkpoint().expect("done");
         disk.limit_space(Some(disk.image().values().map(|file| file.len() as u64).sum()));
         let other = db.clone();
-        let backup = spawn("backup", move || {
-            other.backup_on(&SimulatedDisk::new(), BackupOptions::new().rate(ByteSize::mib(1)))
-        });
+        let backup =
+            spawn("backup", move || other.backup_on(&SimulatedDisk::new(), WorkOptions::new().rate(ByteSize::mib(1))));
         for first in 0..60 {
             let mut batch = WriteBatch::new();
             (0..12 * ROWS).rev().skip(first).step_by(60).for_each(|number| {
@@ -555,7 +588,7 @@ fn damage_is_found_by_the_backup_and_by_its_restoration() {
     let to = SimulatedDisk::new();
     run(1, || {
         let db = open(&disk, SMALL.reopen_options());
-        db.backup_on(&to, BackupOptions::new()).expect("backed up");
+        db.backup_on(&to, WorkOptions::new()).expect("backed up");
         db.close().expect("closed");
     });
     let data = to.image()["data.mpd"].clone();
@@ -572,7 +605,7 @@ fn damage_is_found_by_the_backup_and_by_its_restoration() {
     assert!(disk.flip_bit("data.mpd", at, 2));
     let (error, _) = run(2, || {
         let db = open(&disk, SMALL.reopen_options());
-        let error = db.backup_on(&SimulatedDisk::new(), BackupOptions::new()).expect_err("damaged");
+        let error = db.backup_on(&SimulatedDisk::new(), WorkOptions::new()).expect_err("damaged");
         db.close().expect("closed");
         error
     });

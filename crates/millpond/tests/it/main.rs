@@ -48,6 +48,7 @@ mod read_only;
 mod rebuild;
 mod rebuild_loss;
 mod recoveries;
+mod requests;
 mod rows;
 mod scenarios;
 mod snapshot_crashes;

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 /// Bottom up: a module uses only those before it.
-const LAYERS: [&str; 25] = [
+const LAYERS: [&str; 26] = [
     "base",
     "pace",
     "io",
@@ -26,6 +26,7 @@ const LAYERS: [&str; 25] = [
     "background",
     "load",
     "backup",
+    "check",
     "observe",
     "open",
     "api",

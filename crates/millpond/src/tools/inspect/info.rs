@@ -1,20 +1,17 @@
 //! Facts about a database.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bytesize::ByteSize;
 
-use crate::api::database::Db;
 use crate::base::aligned::to_u64;
 use crate::base::error::Error;
-use crate::base::ids::{Lsn, SpaceId};
-use crate::ddl::catalog;
+use crate::base::ids::Lsn;
 use crate::io::device::Files;
+use crate::observe::facts::{bytes, tree_facts};
 use crate::open::fixed_options::page_store_of;
 use crate::redo::files::LogFiles;
 use crate::redo::scan::LogScan;
-use crate::schema::catalog_entry::Entry;
 use crate::store::look::{DataFile, read_map};
 use crate::store::superblock::uuid_text;
 use crate::store::superblock::{FEATURE_IN_PLACE, FORMAT, Found, Superblock};
@@ -48,13 +45,13 @@ pub(crate) fn info(files: &Arc<dyn Files>) -> Result<Vec<(String, String)>, Erro
         Err(error) => table.row("map pages", format!("cannot be read: {error}")),
     }
     let opened = open_in_memory(files, POOL).and_then(|db| {
-        let mut rows = Table::default();
-        tree_rows(&db, u64::from(superblock.page_size), &mut rows)?;
+        db.checkpoint()?;
+        let rows = tree_facts(db.engine())?;
         db.close()?;
         Ok(rows)
     });
     match opened {
-        Ok(rows) => table.0.extend(rows.0),
+        Ok(rows) => table.0.extend(rows),
         Err(error) => table.row("trees", format!("cannot be listed: {error}")),
     }
     Ok(table.0)
@@ -182,47 +179,4 @@ fn file_lengths(files: &dyn Files) -> Result<Vec<(String, u64)>, Error> {
         Ok((name, len))
     };
     names.into_iter().filter(|name| name.ends_with(".mpd")).map(length).collect()
-}
-
-/// Adds the rows that are known only after recovery.
-fn tree_rows(db: &Db, page_size: u64, table: &mut Table) -> Result<(), Error> {
-    db.checkpoint()?;
-    let store = &db.engine().core.store;
-    let (total, free) = store.slot_counts();
-    table.row("slots", format!("{total}, {} used, {free} free", total - free));
-    let mut pages: BTreeMap<SpaceId, u64> = BTreeMap::new();
-    for id in store.pages() {
-        *pages.entry(id.space()).or_default() += 1;
-    }
-    let all = catalog::all(&db.engine().core)?;
-    let tables = all.iter().filter(|(_, entry)| matches!(entry, Entry::Table(_))).count();
-    table.row("trees", to_u64(all.len() - tables));
-    table.row("tables", to_u64(tables));
-    let mut row = |name: &str, space: SpaceId, more: &str| {
-        let count = pages.get(&space).copied().unwrap_or(0);
-        table.row(name, format!("space {space}, {count} pages, {}{more}", bytes(count * page_size)));
-    };
-    row("tree (the catalog)", SpaceId::CATALOG, "");
-    row("tree (undo)", SpaceId::UNDO, "");
-    for (name, mut entry) in all {
-        let name = name.escape_debug();
-        let chunks = *entry.chunks();
-        match entry {
-            Entry::Tree { rows, .. } => row(&format!("tree '{name}'"), rows, ""),
-            Entry::Table(entry) => {
-                row(&format!("table '{name}'"), entry.rows, "");
-                for (index, space) in entry.indexes() {
-                    row(&format!("  index '{}'", index.name.escape_debug()), space, &format!(": {index}"));
-                }
-            }
-        }
-        if let Some(space) = chunks {
-            row("  chunks of long values", space, "");
-        }
-    }
-    Ok(())
-}
-
-fn bytes(count: u64) -> String {
-    format!("{count} bytes ({})", ByteSize::b(count))
 }

@@ -1,19 +1,41 @@
-//! `check` of a table: every entry of its indexes, computed anew from the rows.
+//! The check of a table's indexes: every entry, computed anew from the rows.
 //!
 //! The check searches each row's entry, which finds missing entries. If an index has more entries than were found so,
 //! the check walks the index, and looks up the row of each entry. So nothing is sorted, nor held in memory.
 
-use crate::api::table::Table;
-use crate::api::tree::Tree;
+use std::ops::Bound;
+use std::sync::Arc;
+
 use crate::base::error::Error;
 use crate::base::quoted::quoted;
-use crate::engine::table_state::IndexState;
+use crate::check::report::CheckReport;
+use crate::engine::Engine;
+use crate::engine::table_state::{IndexState, TableState};
+use crate::engine::tree_state::TreeState;
+use crate::read::reader::Reader;
+use crate::read::scan::Scan;
 use crate::schema::index_key::EntryBytes;
-use crate::tools::check_report::CheckReport;
-use crate::txn::view::View;
 
 /// Most problems of an index that are reported one by one.
 const TOLD_MAX: u64 = 20;
+
+/// A table whose indexes are compared with its rows, and what the comparison sees.
+pub(crate) struct Compared<'t> {
+    pub(crate) engine: &'t Arc<Engine>,
+    pub(crate) table: &'t TableState,
+    pub(crate) reader: Reader,
+}
+
+impl Compared<'_> {
+    /// A scan of all rows of a tree of the table.
+    pub(crate) fn all(&self, tree: &Arc<TreeState>) -> Scan {
+        Scan::new(self.engine, tree, self.reader.clone(), Some((Bound::Unbounded, Bound::Unbounded)))
+    }
+
+    fn get(&self, tree: &TreeState, key: &[u8]) -> Result<Option<Vec<u8>>, Error> {
+        self.reader.unless_ended(tree.get(self.engine, key, self.reader.view()))
+    }
+}
 
 /// The findings on an index.
 struct Findings<'t> {
@@ -33,14 +55,14 @@ impl Findings<'_> {
     }
 
     /// Compares the entry in the index with the row of `key` and value `row`.
-    fn check_row(&mut self, table: &Table, key: &[u8], row: &[u8], report: &mut CheckReport) -> Result<(), Error> {
+    fn check_row(&mut self, of: &Compared<'_>, key: &[u8], row: &[u8], report: &mut CheckReport) -> Result<(), Error> {
         let mut entry = EntryBytes::new();
         if let Err(short) = self.index.definition.append_entry_key(key, row, &mut entry) {
-            self.tell(report, format_args!("{}", table.state.too_short(self.index, key, short)));
+            self.tell(report, format_args!("{}", of.table.too_short(self.index, key, short)));
             return Ok(());
         }
         let wanted = if self.index.definition.is_unique { key } else { &[] };
-        let found = self.index.entries.get(&table.engine, &entry, View::NEWEST)?;
+        let found = of.get(&self.index.entries, &entry)?;
         if found.as_deref() == Some(wanted) {
             self.right += 1;
             return Ok(());
@@ -54,16 +76,15 @@ impl Findings<'_> {
     }
 
     /// Finds the entries whose row has other fields, or does not exist.
-    fn find_surplus(&mut self, table: &Table, report: &mut CheckReport) -> Result<(), Error> {
-        let tree = Tree { engine: table.engine.clone(), state: self.index.entries.clone() };
-        let (mut scan, mut fields) = (tree.scan(..), Vec::new());
+    fn find_surplus(&mut self, of: &Compared<'_>, report: &mut CheckReport) -> Result<(), Error> {
+        let (mut scan, mut fields) = (of.all(&self.index.entries), Vec::new());
         let definition = &self.index.definition;
         while let Some((entry, value)) = scan.next_row()? {
             let Some(key) = definition.split_entry(entry, value, &mut fields) else {
                 self.tell(report, format_args!("the entry {} is none", quoted(entry)));
                 continue;
             };
-            let wrong = match table.get(key)? {
+            let wrong = match of.get(&of.table.rows, key)? {
                 Some(row) if definition.has_fields(key, &row, &fields) => continue,
                 Some(_) => "and that row has other fields",
                 None => "and there is no such row",
@@ -74,34 +95,40 @@ impl Findings<'_> {
     }
 }
 
-/// Compares the indexes of a table with its rows. `sizes`: the number of entries of each index.
-pub(super) fn check_indexes(table: &Table, sizes: &[u64], report: &mut CheckReport) {
-    let indexes = table.state.indexes(&table.engine.waits);
+/// Compares indexes of a table with its rows. `sizes`: the number of entries of each index.
+///
+/// # Errors
+/// Rows or entries cannot be read.
+pub(crate) fn check_indexes(
+    of: &Compared<'_>,
+    indexes: &[Arc<IndexState>],
+    sizes: &[u64],
+    report: &mut CheckReport,
+) -> Result<(), Error> {
     let mut all: Vec<Findings<'_>> = indexes.iter().map(|index| Findings { index, right: 0, problems: 0 }).collect();
     if all.is_empty() {
-        return;
+        return Ok(());
     }
-    if let Err(error) = compare(table, sizes, &mut all, report) {
-        report.problems.push(format!("{}: its indexes cannot be compared with its rows: {error}", table.state.rows));
-    }
+    let compared = compare(of, sizes, &mut all, report);
     for findings in all {
         report.index_entries += findings.right;
         if let Some(more) = findings.problems.checked_sub(TOLD_MAX).filter(|more| *more > 0) {
             report.problems.push(format!("{}: {more} more of such problems", findings.index.entries));
         }
     }
+    compared
 }
 
-fn compare(table: &Table, sizes: &[u64], all: &mut [Findings<'_>], report: &mut CheckReport) -> Result<(), Error> {
-    let mut rows = table.scan(..);
+fn compare(of: &Compared<'_>, sizes: &[u64], all: &mut [Findings<'_>], report: &mut CheckReport) -> Result<(), Error> {
+    let mut rows = of.all(&of.table.rows);
     while let Some((key, row)) = rows.next_row()? {
         for findings in &mut *all {
-            findings.check_row(table, key, row, report)?;
+            findings.check_row(of, key, row, report)?;
         }
     }
     for (findings, size) in all.iter_mut().zip(sizes) {
         if findings.right != *size {
-            findings.find_surplus(table, report)?;
+            findings.find_surplus(of, report)?;
         }
     }
     Ok(())
@@ -112,8 +139,11 @@ mod tests {
     use std::path::Path;
     use std::sync::Arc;
 
-    use super::*;
     use crate::api::database::Db;
+    use crate::api::table::Table;
+    use crate::api::tree::Tree;
+    use crate::backup::options::WorkOptions;
+    use crate::check::report::CheckReport;
     use crate::options::Options;
     use crate::schema::definition::{Field, TableDefinition};
     use crate::tools::check::{CheckOptions, check};
@@ -148,10 +178,20 @@ mod tests {
         db.close().expect("closed");
     }
 
+    /// The findings of a check of the closed database. That of the open one finds the same.
     fn check_after(harm: impl FnOnce(&Table)) -> CheckReport {
         let dir = tempfile::tempdir().expect("a directory");
         harmed(dir.path(), harm);
-        check(dir.path(), CheckOptions { cached: true, ..CheckOptions::default() }).expect("checked")
+        let report = check(dir.path(), CheckOptions { cached: true, ..CheckOptions::default() }).expect("checked");
+        let db = Db::open(dir.path(), Options::new().cached(true)).expect("opened");
+        let beside = db.check(WorkOptions::new()).expect("checked");
+        let sorted = |report: &CheckReport| {
+            let mut problems = report.problems.clone();
+            problems.sort();
+            problems
+        };
+        assert_eq!((sorted(&beside), beside.index_entries), (sorted(&report), report.index_entries));
+        report
     }
 
     #[test]

@@ -1,0 +1,40 @@
+//! Commands that ask a running engine by its status socket.
+
+use super::*;
+
+#[test]
+fn running_engine_is_checked_and_backed_up_by_its_socket() {
+    let dir = directory();
+    let args = ["bench", "--table-size=2000", "--time=600", "--dir=db", "--status-socket=sock", "oltp_update_index"];
+    let (mut bench, lines) = start_until_its_first_line(dir.path(), &args);
+    let in_use = run(dir.path(), &["backup", "db", "backup"]);
+    assert_code(&in_use, 2);
+    assert!(err(&in_use).contains("by its engine's status socket"), "{}", err(&in_use));
+    let checked = run(dir.path(), &["check", "sock"]);
+    assert_code(&checked, 0);
+    let text = out(&checked);
+    assert!(text.contains("\nin indexes:   2000\n") && text.ends_with("\nproblems:     0\n"), "{text}");
+    let facts = run(dir.path(), &["info", "sock"]);
+    assert_code(&facts, 0);
+    assert!(out(&facts).contains("table 'sbtest1':"), "{}", out(&facts));
+    let made = run(dir.path(), &["backup", "sock", "backup", "--rate=100MiB"]);
+    assert_code(&made, 0);
+    assert!(out(&made).contains("\nof:           sock\nLSN:          "), "{}", out(&made));
+    let again = run(dir.path(), &["backup", "sock", "backup"]);
+    assert_code(&again, 2);
+    assert!(err(&again).contains("is not empty"), "{}", err(&again));
+    kill_process(Pid::from_child(&bench), Signal::KILL).expect("it can be killed");
+    bench.wait().expect("it ends");
+    drop(lines);
+    for command in ["check", "info"] {
+        let dead = run(dir.path(), &[command, "sock"]);
+        assert_code(&dead, 2);
+        assert!(err(&dead).contains("its engine has ended without a close"), "{}", err(&dead));
+        assert_code(&run(dir.path(), &[command, "backup"]), 0);
+    }
+    let rated = run(dir.path(), &["check", "backup", "--rate=1MiB"]);
+    assert_code(&rated, 2);
+    assert!(err(&rated).contains("--rate=1.0 MiB is for a running engine"), "{}", err(&rated));
+    assert_code(&run(dir.path(), &["restore", "backup", "restored"]), 0);
+    assert_code(&run(dir.path(), &["check", "restored"]), 0);
+}
