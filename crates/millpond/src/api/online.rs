@@ -27,7 +27,7 @@ use crate::redo::recent_closed::LogRecentClosed;
 
 impl Db {
     /// Changes the log's capacity, from 128 pages to 1 TiB, while the database is in use: makes new files filled with
-    /// zeros, then switches the log to them.
+    /// zeros, then switches the log to them. The log grows no further than that later.
     ///
     /// Waits on `checkpoint`: first for a change that is under way, such as one to the capacity
     /// [given at open](crate::Options::redo_capacity); then until all pages that are dirty by then are written. Under a
@@ -161,7 +161,9 @@ impl Db {
             page_store: Some(kind),
             buffer_pool_size: size(to_u64(engine.core.pool.len())),
             buffer_pool_size_max: Some(size(engine.frames_max)),
-            redo_capacity: Some(ByteSize::b(switch.map_or(log, |switch| switch.to).capacity())),
+            redo_capacity: Some(ByteSize::b(
+                switch.map_or(log, |switch| switch.to).capacity().max(engine.redo_change.most()),
+            )),
             recovery_time_target: engine.recovery_time.target(),
             max_snapshot_age: engine.txns.snapshots.max_age(),
             idle_transaction_timeout: engine.open_txns.idle_timeout(),

@@ -1,31 +1,36 @@
-//! Changes the log's capacity: a thread makes files beside the load, then the log moves to them.
+//! Changes the log's capacity: a thread makes files beside the load, then the log moves to them. A log grows in this
+//! way when [`RedoChange::look`](crate::engine::redo_change::RedoChange::look) asks for it.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use bytesize::ByteSize;
 
-use crate::background::threads::Threads;
+use crate::background::threads::{End, Threads};
 use crate::base::aligned::to_u64;
 use crate::base::error::{Error, closed};
 use crate::base::sync::TurnGuard;
 use crate::base::waits::WaitClass;
-use crate::engine::redo_change::NewRing;
 use crate::engine::{CheckpointGoal, Engine};
-use crate::options::table::DEFAULT_REDO_CAPACITY;
-use crate::options::{REDO_PAGES_MIN, bytes, needed_capacity};
+use crate::io::device::Files;
+use crate::options::{Options, REDO_PAGES_MIN, bytes, needed_capacity};
 use crate::redo::files::{CAPACITY_MAX, Geometry, Rest, Ring, remove_ring};
 
 /// A log of at most this many bytes is made during the open, a larger one beside the load.
-const AT_ONCE_MAX: u64 = DEFAULT_REDO_CAPACITY;
+const AT_ONCE_MAX: u64 = 256 << 20;
 
-/// The initial capacity of a log that is to have `capacity` bytes: large enough for a pool of `frames`.
-pub(crate) fn first_capacity(capacity: u64, frames: u64) -> u64 {
-    capacity.min(AT_ONCE_MAX.max(needed_capacity(frames)))
+/// Where the log grows, this many times the new files' bytes are free before: what the load writes meanwhile must find
+/// room.
+const ROOM: u64 = 2;
+
+/// The initial capacity of a log that grows up to `most` bytes: large enough for a pool of `frames`.
+pub(crate) fn first_capacity(options: &Options, most: u64, frames: u64) -> u64 {
+    let least = options.redo_capacity_least(most);
+    most.min(least.min(AT_ONCE_MAX).max(needed_capacity(frames)))
 }
 
 impl Engine {
-    fn redo_turn(&self) -> TurnGuard<'_, Option<NewRing>> {
+    fn redo_turn(&self) -> TurnGuard<'_, ()> {
         let change = &self.redo_change;
         // Relaxed: a hint to the thread that has the turn that another one waits.
         change.waiting.fetch_add(1, Ordering::Relaxed);
@@ -47,7 +52,7 @@ impl Engine {
 
 /// Gives the log another capacity: see [`Db::set_redo_capacity`](crate::Db::set_redo_capacity).
 pub(crate) fn set_capacity(engine: &Engine, capacity: ByteSize) -> Result<(), Error> {
-    let mut pending = engine.redo_turn();
+    let _turn = engine.redo_turn();
     engine.check_writable()?;
     let smallest = engine.core.log.smallest_capacity().max(REDO_PAGES_MIN * to_u64(engine.core.store.page_size()));
     if !(smallest..=CAPACITY_MAX).contains(&capacity.as_u64()) {
@@ -59,45 +64,85 @@ pub(crate) fn set_capacity(engine: &Engine, capacity: ByteSize) -> Result<(), Er
         );
         return Err(Error::InvalidOptions(message.into()));
     }
-    // A pending ring is no longer wanted, or this call makes it anew.
-    if let Some(new) = pending.take() {
-        new.give_up();
-        engine.redo_change.tell(None);
-    }
+    // A thread that was to give it another one no longer is.
+    engine.redo_change.take_asked();
     let new = NewRing::reserve(engine, capacity.as_u64())?;
     new.map_or(Ok(()), |new| new.go_over(engine, &|_| engine.check_writable()))?;
+    if engine.redo_change.most() > 0 {
+        engine.redo_change.set_most(capacity.as_u64());
+    }
     // An earlier failure no longer matters.
     engine.redo_change.tell(None);
     Ok(())
 }
 
-/// Gives the log of a database that is being opened another capacity. A new thread in `threads` makes files of more
-/// than [`AT_ONCE_MAX`]. It takes half of the device's time while no other thread waits. On return the files are known
-/// to fit on the device, if the file system can tell.
-pub(crate) fn change_at_open(engine: &Arc<Engine>, threads: &mut Threads, capacity: u64) -> Result<(), Error> {
-    let mut pending = engine.redo_turn();
-    let Some(new) = NewRing::reserve(engine, capacity)? else { return Ok(()) };
-    if capacity <= AT_ONCE_MAX {
-        return new.go_over(engine, &|_| Ok(()));
+/// Gives the log of a database that is being opened the capacity that the options ask for at least or at most, and has
+/// it grow from there. A new thread in `threads` makes files of more than [`AT_ONCE_MAX`], and those of a log that
+/// grows.
+pub(crate) fn change_at_open(engine: &Arc<Engine>, threads: &mut Threads, options: &Options) -> Result<(), Error> {
+    let (ring, change) = (engine.core.log.geometry().0, &engine.redo_change);
+    let most = options.redo_capacity_most(engine.frames_max, to_u64(engine.core.store.page_size()));
+    let least = options.redo_capacity_least(most);
+    let wanted = options.redo_capacity.map_or(ring.capacity(), |_| ring.capacity().clamp(least, most));
+    let is_other = Geometry::of(ring.generation, wanted) != ring;
+    if is_other && wanted <= AT_ONCE_MAX {
+        let _turn = engine.redo_turn();
+        NewRing::reserve(engine, wanted)?.map_or(Ok(()), |new| new.go_over(engine, &|_| Ok(())))?;
     }
-    *pending = Some(new);
-    drop(pending);
-    engine.redo_change.tell(Some(format!("{} are being made", ByteSize::b(capacity))));
-    threads.start("mp-redo-files", engine, move |engine, end| {
-        let mut pending = engine.redo_turn();
-        let Some(new) = pending.take() else { return Ok(()) };
-        let rest = |took_ns| {
-            let nobody_waits = engine.redo_change.waiting.load(Ordering::Relaxed) == 0;
-            if end.rest(if nobody_waits { took_ns } else { 0 }) {
-                return Err(closed());
+    if is_other && wanted > AT_ONCE_MAX {
+        change.ask(wanted);
+    } else if least == most || most <= wanted {
+        return Ok(());
+    }
+    if least < most {
+        change.set_most(most);
+    }
+    threads.ring_at_end(&change.bell);
+    threads.start("mp-redo-files", engine, |engine, end| {
+        while !end.is_near() {
+            match engine.redo_change.take_asked() {
+                0 => engine.redo_change.bell.wait(),
+                asked => make_beside_load(engine, end, asked),
             }
-            engine.check_writable()
-        };
-        // A failure stops nothing: the old files still serve.
-        let made = new.go_over(engine, &rest);
-        engine.redo_change.tell(made.err().map(|why| format!("{} could not be made: {why}", ByteSize::b(capacity))));
+        }
         Ok(())
     })
+}
+
+/// Gives the log another capacity. Takes half of the device's time while no other thread waits. A failure stops
+/// nothing: the old files still serve.
+fn make_beside_load(engine: &Engine, end: &End, capacity: u64) {
+    let _turn = engine.redo_turn();
+    let size = ByteSize::b(capacity);
+    engine.redo_change.tell(Some(format!("{size} are being made")));
+    let rest = |took_ns| {
+        let nobody_waits = engine.redo_change.waiting.load(Ordering::Relaxed) == 0;
+        if end.rest(if nobody_waits { took_ns } else { 0 }) {
+            return Err(closed());
+        }
+        engine.check_writable()
+    };
+    let made = check_room(engine, capacity).and_then(|()| NewRing::reserve(engine, capacity));
+    let made = made.and_then(|new| new.map_or(Ok(()), |new| new.go_over(engine, &rest)));
+    engine.redo_change.tell(made.err().map(|why| format!("{size} could not be made: {why}")));
+}
+
+/// An error if the new files would take room that the load needs soon.
+fn check_room(engine: &Engine, capacity: u64) -> Result<(), Error> {
+    let files = engine.files.lock().clone().ok_or_else(closed)?;
+    match files.free_bytes() {
+        Some(free) if free < ROOM * capacity => {
+            let (needed, free) = (ByteSize::b(ROOM * capacity), ByteSize::b(free));
+            Err(Error::out_of_space(format!("{needed} are to be free first, and {free} are")))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// A ring whose files are reserved on the device, and not filled yet.
+struct NewRing {
+    files: Arc<dyn Files>,
+    ring: Ring,
 }
 
 impl NewRing {
@@ -154,17 +199,23 @@ impl NewRing {
 mod tests {
     use super::*;
     use crate::base::aligned::BLOCK_U64;
+    use crate::options::profile::Profile;
     use crate::options::validate_reserve;
     use crate::redo::files::RING;
 
     #[test]
     fn a_log_begins_as_large_as_the_pool_needs() {
-        assert_eq!(first_capacity(1 << 40, 1024), AT_ONCE_MAX);
-        assert_eq!(first_capacity(8 << 20, 1024), 8 << 20);
-        let (frames, step) = (4 << 20, RING * BLOCK_U64);
-        let first = first_capacity(1 << 40, frames);
-        assert!((850 << 20..1 << 30).contains(&first) && validate_reserve(frames, first).is_ok(), "{first}");
-        assert!(validate_reserve(frames, first - step).is_err());
-        assert_eq!(first_capacity(first - step, frames), first - step);
+        let classic = Options::new().profile(Profile::Mysql56);
+        let large = Options::new().redo_capacity_min(ByteSize::gib(1));
+        for (options, first) in [(Options::new(), 16 << 20), (classic, AT_ONCE_MAX), (large, AT_ONCE_MAX)] {
+            let first_capacity = |capacity, frames| first_capacity(&options, capacity, frames);
+            assert_eq!(first_capacity(1 << 40, 1024), first);
+            assert_eq!(first_capacity(8 << 20, 1024), 8 << 20);
+            let (frames, step) = (4 << 20, RING * BLOCK_U64);
+            let first = first_capacity(1 << 40, frames);
+            assert!((850 << 20..1 << 30).contains(&first) && validate_reserve(frames, first).is_ok(), "{first}");
+            assert!(validate_reserve(frames, first - step).is_err());
+            assert_eq!(first_capacity(first - step, frames), first - step);
+        }
     }
 }

@@ -28,6 +28,15 @@ impl Bell {
         self.changed.notify_one();
     }
 
+    /// Waits for a ring, without a limit. Resets the bell.
+    pub(crate) fn wait(&self) {
+        let mut rung = self.rung.lock();
+        while !*rung {
+            rung = self.changed.wait(rung, "the bell");
+        }
+        *rung = false;
+    }
+
     /// Waits for a ring, at most until `deadline_ns` of the engine's clock. Resets the bell.
     pub(crate) fn wait_until(&self, deadline_ns: u64) {
         let mut rung = self.rung.lock();

@@ -14,9 +14,8 @@ use crate::base::random::random_u64;
 use crate::io::device::Files;
 use crate::io::directory::names_without_lock;
 use crate::open::cases::Case;
-use crate::options::table::DEFAULT_REDO_CAPACITY;
 use crate::options::value::size_text;
-use crate::options::{Options, PageStoreKind, REDO_PAGES_MIN, bytes, invalid, mistake_of_reserve, needed_capacity};
+use crate::options::{Options, PageStoreKind, REDO_PAGES_MIN, invalid, mistake_of_reserve};
 use crate::redo::files::{Geometry, Lap, LogFiles, Ring, is_log_file};
 use crate::store::files::{DATA_FILE, DATA_FILE_NEW, is_map_file, without_data_file};
 use crate::store::page_store::PageStore;
@@ -54,10 +53,9 @@ fn new_page_size(options: &Options) -> u64 {
     options.page_size.map_or(DEFAULT_PAGE_SIZE, |size| size.as_u64())
 }
 
-/// Bytes of a new database's log: as the options ask, or enough for the pool.
+/// Bytes up to which a new database's log grows.
 fn new_capacity(options: &Options, page_size: u64) -> u64 {
-    let enough = || DEFAULT_REDO_CAPACITY.max(needed_capacity(options.frames_max(page_size)));
-    options.redo_capacity.map_or_else(enough, |size| size.as_u64())
+    options.redo_capacity_most(options.frames_max(page_size), page_size)
 }
 
 /// The page size of a new database, and the bytes of its log.
@@ -114,7 +112,7 @@ fn remove_unfinished(files: &dyn Files, wanted: impl Fn(&str) -> bool) -> io::Re
 fn without_room(files: &dyn Files, options: &Options, free: u64) -> Option<String> {
     let (page_size, capacity) = sizes(options);
     let frames = options.frames_max(page_size);
-    let (log, others) = (first_capacity(capacity, frames), PageStore::created_bytes(page_size));
+    let (log, others) = (first_capacity(options, capacity, frames), PageStore::created_bytes(page_size));
     if log + others <= free {
         return None;
     }
@@ -124,7 +122,7 @@ fn without_room(files: &dyn Files, options: &Options, free: u64) -> Option<Strin
     let way_out = if is_possible {
         format!("set redo_capacity to {} or less, or free some", size_text(ByteSize::b(fitting)))
     } else {
-        format!("free some, and set a smaller redo_capacity (its default is {})", bytes(DEFAULT_REDO_CAPACITY))
+        "free some, and set a smaller redo_capacity".to_owned()
     };
     let message = format!(
         "no space for a new database in '{}': its log takes {} (redo_capacity), its other files {}, and {} are free on \
@@ -140,7 +138,7 @@ fn without_room(files: &dyn Files, options: &Options, free: u64) -> Option<Strin
 /// The advice if the free space is not known.
 fn way_to_less(options: &Options) -> String {
     let (page_size, capacity) = sizes(options);
-    let log = size_text(ByteSize::b(first_capacity(capacity, options.frames_max(page_size))));
+    let log = size_text(ByteSize::b(first_capacity(options, capacity, options.frames_max(page_size))));
     format!("the log of the new database takes {log}: set a smaller redo_capacity")
 }
 
@@ -148,7 +146,7 @@ fn create_files(files: &dyn Files, options: &Options) -> Result<(), Error> {
     let (page_size, capacity) = sizes(options);
     let uuid = [random_u64(), random_u64()];
     // A larger log is made once the database is open.
-    let redo = Geometry::of(0, first_capacity(capacity, options.frames_max(page_size)));
+    let redo = Geometry::of(0, first_capacity(options, capacity, options.frames_max(page_size)));
     let in_place = options.page_store == Some(PageStoreKind::InPlace);
     let superblock = Superblock {
         features: if in_place { FEATURE_IN_PLACE } else { 0 },
@@ -196,13 +194,14 @@ mod tests {
     use crate::store::doublewrite::Doublewrite;
 
     #[test]
-    fn a_log_that_is_not_asked_for_is_as_large_as_the_pool_needs() {
+    fn a_log_that_is_not_asked_for_follows_the_pool() {
         let capacity = |options: &Options| new_capacity(options, DEFAULT_PAGE_SIZE);
-        assert_eq!(capacity(&Options::new()), DEFAULT_REDO_CAPACITY);
+        assert_eq!(capacity(&Options::new()), 256 << 20);
+        assert_eq!(capacity(&Options::new().buffer_pool_size(ByteSize::gib(8))), 2 << 30);
         for large in
             [Options::new().buffer_pool_size(ByteSize::gib(64)), Options::new().buffer_pool_size_max(ByteSize::gib(64))]
         {
-            assert!((800 << 20..1 << 30).contains(&capacity(&large)), "{}", capacity(&large));
+            assert_eq!(capacity(&large), 8 << 30);
             validate_new(&large).expect("its log is large enough");
             let asked = large.redo_capacity(ByteSize::mib(256));
             let refused = validate_new(&asked).expect_err("the wanted capacity is kept").to_string();

@@ -73,7 +73,7 @@ fn enlarge_log_first(files: &Arc<dyn Files>, home: &Arc<Home>, options: &Options
     }
     let size = ByteSize::b(fitting * page_size);
     // The log becomes no larger than the pool needs: the rest is made beside the load.
-    let redo_capacity = ByteSize::b(first_capacity(wanted, frames));
+    let redo_capacity = ByteSize::b(first_capacity(options, wanted, frames));
     let fewer = Options { buffer_pool_size: size, buffer_pool_size_max: None, ..options.clone() };
     let files = Arc::new(LeasedFiles::for_a_while(Arc::clone(files), Arc::clone(home)));
     let running = open_existing(files, Arc::clone(home), &fewer.redo_capacity(redo_capacity), Endpoints::none())?;

@@ -137,10 +137,12 @@ fn recover(
     undo(running, options)?;
     let beside_us = ((clock::now_ns() - running.about.opened_ns) / 1000).saturating_sub(applied_us);
     engine.recovery_time.applied(engine.opening.redo_bytes, applied_us, beside_us);
-    let Some(capacity) = options.redo_capacity else { return Ok(()) };
+    if options.read_only || options.at_rest {
+        return Ok(());
+    }
     // The call may wait for the thread that it starts, so no mutex is held.
     let mut threads = running.threads.lock().take().ok_or_else(closed)?;
-    let changed = change_at_open(&engine, &mut threads, capacity.as_u64());
+    let changed = change_at_open(&engine, &mut threads, options);
     *running.threads.lock() = Some(threads);
     changed
 }

@@ -80,15 +80,13 @@ fn mistakes_in_sizes(options: &Options, page_size: u64, mistakes: &mut Vec<Strin
             .push(format!("buffer_pool_size_max is {max}: use {pool_text} (buffer_pool_size) to {most} (2^24 pages)"));
     }
     let redo_min = REDO_PAGES_MIN * page_size;
-    if let Some(redo) = options.redo_capacity
-        && !(redo_min..=CAPACITY_MAX).contains(&redo.as_u64())
+    for (name, redo) in
+        [("redo_capacity", options.redo_capacity), ("redo_capacity_min", Some(options.redo_capacity_min))]
     {
-        mistakes.push(format!(
-            "redo_capacity is {}: use {} to {}",
-            size_text(redo),
-            bytes(redo_min),
-            bytes(CAPACITY_MAX)
-        ));
+        if let Some(redo) = redo.filter(|redo| !(redo_min..=CAPACITY_MAX).contains(&redo.as_u64())) {
+            let (least, most) = (bytes(redo_min), bytes(CAPACITY_MAX));
+            mistakes.push(format!("{name} is {}: use {least} to {most}", size_text(redo)));
+        }
     }
 }
 

@@ -17,6 +17,8 @@ use bytesize::ByteSize;
 
 use crate::base::aligned::{BLOCK_U64, to_u64};
 use crate::base::error::Error;
+use crate::options::profile::Profile;
+use crate::options::table::{DEFAULT_REDO_CAPACITY, DEFAULT_REDO_CAPACITY_MAX};
 use crate::options::value::size_text;
 use crate::redo::files::{CAPACITY_MAX, RING};
 use crate::redo::group::GROUP_FRAME_LEN;
@@ -62,6 +64,23 @@ pub(crate) fn epochs_reserve(capacity: u64) -> u64 {
 /// The smallest capacity of a large log that suffices for a pool of `frames`, in whole blocks for each log file.
 pub(crate) fn needed_capacity(frames: u64) -> u64 {
     (4 * redo_reserve(frames, CAPACITY_MAX)).next_multiple_of(RING * BLOCK_U64)
+}
+
+impl Options {
+    /// Bytes up to which the log grows: as asked for, or a fourth of the pool's.
+    pub(crate) fn redo_capacity_most(&self, frames: u64, page_size: u64) -> u64 {
+        let default = (frames * page_size / 4).clamp(DEFAULT_REDO_CAPACITY, DEFAULT_REDO_CAPACITY_MAX);
+        self.redo_capacity.map_or(default.max(needed_capacity(frames)), |size| size.as_u64())
+    }
+
+    /// Bytes that the log has from the begin, of the `most` up to which it grows. The policies of a server go by the
+    /// log's capacity, so with a server's profile it does not change.
+    pub(crate) fn redo_capacity_least(&self, most: u64) -> u64 {
+        match self.classic.profile {
+            Profile::Millpond => self.redo_capacity_min.as_u64().min(most),
+            _ => most,
+        }
+    }
 }
 
 /// A mebibyte: larger sizes that an error proposes are rounded up to a multiple of it.

@@ -22,8 +22,11 @@ use crate::redo::log_spin::LogSpin;
 use crate::redo::recent_closed::LogRecentClosed;
 use crate::store::doublewrite::Doublewrite;
 
-/// The least capacity of a new database's log by default, in bytes. With a larger pool it is the pool's need.
+/// The least default of `redo_capacity`, in bytes.
 pub(crate) const DEFAULT_REDO_CAPACITY: u64 = 256 << 20;
+
+/// The largest default of `redo_capacity` of a pool that needs no more, in bytes.
+pub(crate) const DEFAULT_REDO_CAPACITY_MAX: u64 = 8 << 30;
 
 /// The forms of values: the placeholder in help texts, and the unit.
 type Form = (&'static str, &'static str);
@@ -69,16 +72,27 @@ declare_options! {
         SIZE, range: "32 to 2^24 pages", changes: online, models: "innodb_buffer_pool_size",
         help: "Memory for pages";
 
-        /// If the pool needs more than 256 MiB (192 bytes of log a page), the default is its need.
+        /// The log begins with [`redo_capacity_min`](Options::redo_capacity_min), and grows to four times its
+        /// capacity, and so on, when a fourth of it is in use and as many bytes of pages are dirty. A background thread
+        /// makes the new files, in half of the device's time. It makes none unless twice their bytes are free on the
+        /// file system. The default is a fourth of the pool's bytes, at most 8 GiB, or the pool's need if that is more.
+        /// A database whose log is larger keeps it.
         ///
-        /// A value other than the database's gives it a new log at open. If that is no larger than 256 MiB or the
-        /// pool's need, it is complete when open returns. Otherwise a background thread makes it, the database uses the
-        /// log that it has meanwhile, and the status text tells so. To wait for the larger log, call
-        /// [`Db::set_redo_capacity`](crate::Db::set_redo_capacity) with the same value. A database that is closed
-        /// earlier keeps the log that it has.
-        redo_capacity: ByteSize, or "256MiB, or the database's, or the pool's need";
+        /// A log that is larger than asked for becomes smaller at open. To have a log of a certain capacity at once,
+        /// call [`Db::set_redo_capacity`](crate::Db::set_redo_capacity).
+        redo_capacity: ByteSize, or "a fourth of the pool, at least 256MiB";
         SIZE, range: "128 pages to 1TiB", changes: online, models: "innodb_redo_log_capacity",
-        help: "Redo log bytes; a large log is made in the background";
+        help: "Most redo log bytes: the log begins small and grows";
+
+        /// A new database's log has this capacity, or `redo_capacity` if that is less, or what the pool needs if that
+        /// is more: 192 bytes a page. If the options have a `redo_capacity`, a log that is smaller at open becomes so
+        /// large. Up to 256 MiB it is complete when open returns. Otherwise a background thread makes it, the database
+        /// uses the log that it has meanwhile, and the status text tells so. With `1TiB` the log does not grow.
+        ///
+        /// With a server's profile it has no effect: the log then has its capacity from the begin.
+        redo_capacity_min: ByteSize = ByteSize::mib(16);
+        SIZE, range: "128 pages to 1TiB", changes: open,
+        help: "Redo log bytes that a database begins with";
 
         /// A batch may set another durability for itself.
         durability: Durability = Durability::Commit;
@@ -477,7 +491,7 @@ mod tests {
         }
         let said = |name| info(name).default();
         assert!(said("page_size").starts_with(&size_text(ByteSize::b(DEFAULT_PAGE_SIZE))));
-        assert!(said("redo_capacity").starts_with(&size_text(ByteSize::b(DEFAULT_REDO_CAPACITY))));
+        assert!(said("redo_capacity").ends_with(&size_text(ByteSize::b(DEFAULT_REDO_CAPACITY))));
         assert!(said("page_store").starts_with(&PageStoreKind::default().text()));
     }
 

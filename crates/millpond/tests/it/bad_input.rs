@@ -482,11 +482,11 @@ fn creation_that_fails_at_any_call_leaves_nothing() {
 #[test]
 fn default_database_on_a_small_device_names_the_log_that_fits() {
     let disk = SimulatedDisk::new();
-    disk.limit_space(Some(100 << 20));
-    let error = error_of(open(&disk, Options::new()), &["redo_capacity", "its log takes 256MiB", "to 86MiB or less"]);
+    disk.limit_space(Some(20 << 20));
+    let error = error_of(open(&disk, Options::new()), &["redo_capacity", "its log takes 16MiB", "to 11MiB or less"]);
     assert!(matches!(error, Error::OutOfSpace(_)));
     assert!(disk.image().is_empty() && disk.boundaries() == 0, "nothing was begun");
-    open(&disk, Options::new().redo_capacity(ByteSize::mib(86))).expect("it fits").close().expect("closed");
+    open(&disk, Options::new().redo_capacity(ByteSize::mib(11))).expect("it fits").close().expect("closed");
     let disk = SimulatedDisk::new();
     disk.limit_space(Some(1 << 20));
     error_of(open(&disk, Options::new()), &["redo_capacity", "free some, and set a smaller"]);

@@ -256,7 +256,10 @@ fn a_convoy_of_legacy_is_told_by_the_class_of_its_waits() {
         SimulatedDisk::with_image(disk.image(), ServiceTime { read_ns: 20_000, write_ns: 50_000, sync_ns: 9_000_000 });
     let ((waits, single, stalls), _) = run(4, || {
         // A log so long that nothing is written for its sake: that would leave clean pages to take.
-        let options = options(EmptyFreeListAlgorithm::Legacy).create(false).redo_capacity(ByteSize::mib(64));
+        let options = options(EmptyFreeListAlgorithm::Legacy)
+            .create(false)
+            .redo_capacity(ByteSize::mib(64))
+            .redo_capacity_min(ByteSize::mib(64));
         let options = options.durability(Durability::None).stall_threshold(Duration::from_millis(20));
         let db: Db = open(&disk, options);
         let writers: Vec<_> = (0..4)
@@ -288,7 +291,7 @@ fn with_legacy_an_operation_keeps_its_way_down() {
     let disk = disk();
     let ((reads, single), _) = run(2, || {
         let options = options(EmptyFreeListAlgorithm::Legacy).create(false).durability(Durability::None);
-        let db = open(&disk, options.redo_capacity(ByteSize::mib(64)));
+        let db = open(&disk, options.redo_capacity(ByteSize::mib(64)).redo_capacity_min(ByteSize::mib(64)));
         let tree = db.open_tree("t").expect("there");
         let put = |row: u32| {
             let mut value = [1; 2_100];
@@ -388,7 +391,7 @@ fn a_page_that_is_written_for_its_frame_counts_with_searches() {
         // The root is directly above all leaves.
         let options = lazy(EmptyFreeListAlgorithm::Legacy).page_size(ByteSize::kib(16));
         let options = options.buffer_pool_size(ByteSize::kib(16 * 400));
-        let options = options.redo_capacity(ByteSize::mib(64));
+        let options = options.redo_capacity(ByteSize::mib(64)).redo_capacity_min(ByteSize::mib(64));
         let db = open(&SimulatedDisk::new(), options);
         let tree = db.create_tree("t").expect("created");
         (0..2_600u32).for_each(|row| tree.put(row.to_be_bytes(), [1; 3_600]).expect("written"));

@@ -314,7 +314,7 @@ fn default_open_on_a_small_disk_names_a_log_and_leaves_nothing() {
     let test = "default_open_on_a_small_disk_names_a_log_and_leaves_nothing";
     if !is_child() {
         let dir = tempfile::tempdir().expect("a directory");
-        let mount = "mount -t tmpfs -o size=100m millpond \"$1\" && cd \"$1\" && shift && exec \"$@\"";
+        let mount = "mount -t tmpfs -o size=20m millpond \"$1\" && cd \"$1\" && shift && exec \"$@\"";
         let mut with_disk = Command::new("unshare");
         with_disk.args(["--mount", "sh", "-c", mount, "sh"]).arg(dir.path());
         let ran = with_disk.arg(std::env::current_exe().expect("known"));
@@ -329,7 +329,7 @@ fn default_open_on_a_small_disk_names_a_log_and_leaves_nothing() {
         return;
     }
     let options = || Options::new().cached(true);
-    let refused = Db::open("new/db", options()).expect_err("256 MiB do not fit");
+    let refused = Db::open("new/db", options()).expect_err("16 MiB do not fit beside the other files");
     assert!(matches!(refused, Error::OutOfSpace(_)), "{refused}");
     let text = refused.to_string();
     assert_eq!(std::fs::read_dir(".").expect("listed").count(), 0, "{text}");

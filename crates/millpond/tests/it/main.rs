@@ -31,6 +31,7 @@ mod killed;
 mod large_batches;
 mod large_table_batches;
 mod loads;
+mod log_growth;
 mod log_sizes;
 mod long_keys;
 mod long_values;

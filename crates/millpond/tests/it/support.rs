@@ -97,7 +97,9 @@ impl Shape {
             return options.classic(|classic| small_window(classic.buffer_pool_instances(self.instances)));
         }
         let size = ByteSize::kib(self.page_kib * self.frames);
-        Options::new().create(false).buffer_pool_size(size).classic(|classic| {
+        // The log has its capacity from the begin.
+        let options = Options::new().create(false).buffer_pool_size(size).redo_capacity_min(ByteSize::tib(1));
+        options.classic(|classic| {
             small_window(classic.log_recent_closed(self.recent_closed))
                 .empty_free_list_algorithm(self.empty)
                 .adaptive_flushing_method(self.flushing)

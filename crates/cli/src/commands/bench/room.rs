@@ -13,8 +13,8 @@ use crate::engine_args::EngineSettings;
 use crate::exit::Failure;
 use crate::values::Benchmark;
 
-/// The log of a new database, unless the options ask for less.
-const FIRST_LOG: ByteSize = ByteSize::mib(256);
+/// The log of a new database, unless the options ask for a certain one.
+const FIRST_LOG: ByteSize = ByteSize::mib(16);
 
 /// Refuses tables that cannot fit on the disk together with the log of a new database.
 ///
@@ -22,7 +22,7 @@ const FIRST_LOG: ByteSize = ByteSize::mib(256);
 /// The disk has less room than that.
 pub(super) fn check_new(args: &BenchArgs, engine: &EngineSettings) -> Result<(), Failure> {
     let asked = engine.value("redo_capacity").parse::<ByteSize>().unwrap_or(FIRST_LOG);
-    check(args, args.tables_to_load(), asked.min(FIRST_LOG).as_u64())
+    check(args, args.tables_to_load(), asked.as_u64())
 }
 
 /// Refuses `tables` that cannot fit beside the data of the database. The size of the data file counts as room, since

@@ -15,10 +15,12 @@ use crate::base::waits::{Operation, WaitClass};
 use crate::base::{clock, laws};
 use crate::engine::Engine;
 use crate::engine::pacing::{AGES, IDLE, PAYER_OF_MAX, State};
+use crate::engine::redo_change::Usage;
 use crate::pace::envelope::float;
 use crate::pace::payment::{Place, Places};
 use crate::pace::tick::{Inputs, OVERDUE_NS, Rates, TICK_NS};
 use crate::redo::append::take_appended;
+use crate::redo::files::Geometry;
 
 impl Payer {
     /// Removes and returns the places of database `number`. If it has none, makes room for them: forgets the database
@@ -176,16 +178,16 @@ impl Engine {
         }
     }
 
-    /// The LSN at which the newest ring begins while the log switches rings, else 0; and the used bytes of that ring.
-    /// Until the checkpoint has reached the ring, these are the bytes logged since its begin.
-    fn ring_and_age(&self) -> (u64, u64) {
-        let (ring, positions) = (self.core.log.geometry().1, self.core.log.positions());
-        let ring_lsn = ring.map_or(0, |switch| switch.at.0);
-        (ring_lsn, positions.next.0.saturating_sub(positions.checkpoint.0.max(ring_lsn)))
+    /// The log's first ring; the LSN at which the newest ring begins while the log switches rings, else 0; and the used
+    /// bytes of that ring. Until the checkpoint has reached the ring, these are the bytes logged since its begin.
+    fn ring_and_age(&self) -> (Geometry, u64, u64) {
+        let ((ring, switch), positions) = (self.core.log.geometry(), self.core.log.positions());
+        let ring_lsn = switch.map_or(0, |switch| switch.at.0);
+        (ring, ring_lsn, positions.next.0.saturating_sub(positions.checkpoint.0.max(ring_lsn)))
     }
 
     fn is_log_nearly_full(&self) -> bool {
-        self.ring_and_age().1 > self.core.log.capacity() / 10 * 9
+        self.ring_and_age().2 > self.core.log.capacity() / 10 * 9
     }
 
     /// Measured write rate of the device, in bytes of pages a second; 0: not measured yet.
@@ -211,12 +213,16 @@ impl Engine {
         let before_ns = self.pacing.next_tick_ns.swap(now_ns + TICK_NS, Ordering::Relaxed);
         let (log, positions) = (&self.core.log, self.core.log.positions());
         let since_ns = if before_ns == 0 { TICK_NS } else { now_ns.saturating_sub(before_ns - TICK_NS) };
-        let (ring_lsn, age) = self.ring_and_age();
+        let (ring, ring_lsn, age) = self.ring_and_age();
         let full = log.capacity();
         let capacity = state.log_length.tick(float(since_ns) / 1e9, self.log_wanted(), full, age);
         self.pacing.log_length.store(capacity, Ordering::Relaxed);
         let State { pace, ages, .. } = &mut *state;
         log.counts.frames_by_age(capacity / AGES, ages);
+        if ring_lsn == 0 {
+            let dirty = ages.iter().map(|(_, pages)| pages).sum::<u64>() * to_u64(self.core.store.page_size());
+            self.redo_change.look(Usage { capacity: ring.capacity(), age, dirty, next_lsn: positions.next.0 });
+        }
         let (written_in_lots, lots_ns) = self.page_writes.lots();
         let rates = pace.tick(Inputs {
             now_ns,
