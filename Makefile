@@ -50,7 +50,7 @@ crash: setup ## The whole crash matrix (every I/O boundary), every flipped bit, 
 	MILLPOND_FULL=1 $(CARGO) test --package millpond-models
 	$(CARGO) build --release --quiet --package millpond-cli
 	$(MILLPOND) crashtest --rounds 200 --seed 1
-	$(MILLPOND) crashtest --seconds 300 --transactions --seed 1
+	$(MILLPOND) crashtest --seconds 300 --transactions --backups --seed 1
 	for profile in mysql-5.5 mysql-5.6 mysql-8.0 percona-5.7 percona-8.0; do \
 	    $(MILLPOND) crashtest --rounds 30 --seed 1 --profile $$profile || exit 1; done
 

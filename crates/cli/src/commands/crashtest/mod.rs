@@ -9,6 +9,7 @@
 //! A kill of the process tests the data that the engine hands to the operating system before it acknowledges. Tests
 //! with simulated devices cover data that the device loses on a power failure.
 
+mod backups;
 mod operations;
 mod oracle;
 mod protocol;
@@ -44,6 +45,9 @@ const BUFFER_POOL_SIZE: ByteSize = ByteSize::kib(1280);
 /// open has to make the log anew.
 const REDO_CAPACITIES: [ByteSize; 2] = [ByteSize::mib(2), ByteSize::mib(3)];
 
+/// Where the log begins: it grows in the first rounds.
+const REDO_CAPACITY_MIN: ByteSize = ByteSize::mib(1);
+
 /// Rounds with one size of the log.
 const REDO_ROUNDS: u64 = 3;
 
@@ -59,7 +63,7 @@ Exit code: 0 nothing was lost, 1 something was (the directory is kept), 2 the te
 Examples:
   millpond crashtest --rounds 10
   millpond crashtest --rounds 100 --seed 42 --dir /mnt/disk/crashtest
-  millpond crashtest --rounds 10 --transactions
+  millpond crashtest --rounds 10 --transactions --backups
   millpond crashtest --profile mysql-8.0")]
 pub(crate) struct CrashtestArgs {
     /// How often to kill
@@ -73,6 +77,10 @@ pub(crate) struct CrashtestArgs {
     /// Every second operation is a transaction of several statements, with savepoints and rollbacks
     #[arg(long)]
     transactions: bool,
+
+    /// Backups are made beside the load, to DIR-backups: those that the kill left are restored and compared
+    #[arg(long)]
+    backups: bool,
 
     /// Seed of the operations and of the moments of the kills
     #[arg(long, value_name = "SEED", default_value = "1", value_parser = option_values::count::<u64>)]
@@ -94,6 +102,15 @@ pub(crate) struct CrashtestArgs {
     cached: CachedArg,
 }
 
+impl CrashtestArgs {
+    /// The directory of the backups: beside that of the database.
+    fn backups_dir(&self) -> PathBuf {
+        let mut name = self.dir.clone().into_os_string();
+        name.push("-backups");
+        name.into()
+    }
+}
+
 /// Reads the value of `--profile`.
 fn profile(name: &str) -> Result<String, String> {
     with_profile(name).map(|_| name.to_owned())
@@ -107,6 +124,9 @@ fn with_profile(name: &str) -> Result<Options, String> {
 /// Runs the command.
 pub(crate) fn run(args: &CrashtestArgs) -> Result<Answer, Failure> {
     database_files::make_vacant(&args.dir)?;
+    if args.backups {
+        database_files::make_vacant(&args.backups_dir())?;
+    }
     let stop = signals::stop_flag()?;
     let mut oracle = Oracle::default();
     let mut passed = 0;
@@ -114,7 +134,8 @@ pub(crate) fn run(args: &CrashtestArgs) -> Result<Answer, Failure> {
     let (dir, rounds, seed, profile) = (args.dir.display(), args.rounds, args.seed, &args.profile);
     let length = args.seconds.map_or_else(|| format!("{rounds} rounds"), |seconds| format!("{seconds} s"));
     let operations = if args.transactions { ", with transactions" } else { "" };
-    print(&format!("crashtest in '{dir}': {length}{operations}, seed {seed}, profile {profile}\n"))?;
+    let backups = if args.backups { ", with backups" } else { "" };
+    print(&format!("crashtest in '{dir}': {length}{operations}{backups}, seed {seed}, profile {profile}\n"))?;
     let progress = match args.seconds {
         None => Progress::start("crashtest", "rounds", u64::from(args.rounds)),
         Some(seconds) => Progress::start("crashtest", "seconds", u64::from(seconds)),
@@ -152,6 +173,9 @@ pub(crate) fn run(args: &CrashtestArgs) -> Result<Answer, Failure> {
         return Ok(Answer::No);
     }
     database_files::remove(&args.dir)?;
+    if args.backups {
+        round::remove_backups(args)?;
+    }
     // Relaxed: an independent flag.
     Ok(if stop.load(Ordering::Relaxed) { Answer::Interrupted } else { Answer::Yes })
 }
@@ -171,6 +195,6 @@ fn failure_text(number: u32, wrong: &[String]) -> String {
 /// The options with which victim and parent open the database in a round.
 fn options(profile: &str, cached: bool, round: u64) -> Result<Options, String> {
     let redo_capacity = REDO_CAPACITIES[usize::from(round / REDO_ROUNDS % 2 == 1)];
-    let options = with_profile(profile)?;
-    Ok(options.page_size(PAGE_SIZE).buffer_pool_size(BUFFER_POOL_SIZE).redo_capacity(redo_capacity).cached(cached))
+    let options = with_profile(profile)?.redo_capacity(redo_capacity).redo_capacity_min(REDO_CAPACITY_MIN);
+    Ok(options.page_size(PAGE_SIZE).buffer_pool_size(BUFFER_POOL_SIZE).cached(cached))
 }

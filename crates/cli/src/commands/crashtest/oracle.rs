@@ -7,6 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
+use super::backups::{self, Backups};
 use super::protocol::{Change, Frame, TreeId, Value};
 use super::values::show_key;
 
@@ -22,6 +23,8 @@ pub(super) struct Oracle {
     acknowledged: BTreeMap<Place, Value>,
     /// By thread: the operation's number and changes.
     in_flight: BTreeMap<u8, (u64, Vec<Change>)>,
+    /// The backups of this round.
+    pub(super) backups: Backups,
 }
 
 /// A place where the database differs.
@@ -57,10 +60,21 @@ impl Oracle {
     /// The message contradicts an earlier one, or reports a fault that the victim saw; the text describes it.
     pub(super) fn take(&mut self, frame: Frame) -> Result<(), String> {
         match frame {
-            Frame::Begin { thread, number, changes } => match self.in_flight.insert(thread, (number, changes)) {
-                None => Ok(()),
-                Some((other, _)) => Err(format!("thread {thread} began operation {number} within {other}")),
-            },
+            Frame::Begin { thread: backups::THREAD, number, .. } => {
+                self.backups.begin(number, &self.acknowledged, &self.in_flight);
+                Ok(())
+            }
+            Frame::Ack { thread: backups::THREAD, .. } => {
+                self.backups.end();
+                Ok(())
+            }
+            Frame::Begin { thread, number, changes } => {
+                self.backups.operation(thread, &changes);
+                match self.in_flight.insert(thread, (number, changes)) {
+                    None => Ok(()),
+                    Some((other, _)) => Err(format!("thread {thread} began operation {number} within {other}")),
+                }
+            }
             Frame::Ack { thread, number } => match self.in_flight.remove(&thread) {
                 Some((begun, changes)) if begun == number => {
                     changes.into_iter().for_each(|change| self.acknowledge(change));
@@ -134,7 +148,7 @@ impl Oracle {
 }
 
 /// Whether the found bytes are those of the value, or both are missing.
-fn is_value(value: Option<Value>, found: Option<&Vec<u8>>) -> bool {
+pub(super) fn is_value(value: Option<Value>, found: Option<&Vec<u8>>) -> bool {
     match (value, found) {
         (None, None) => true,
         (Some(value), Some(found)) => value.bytes() == *found,

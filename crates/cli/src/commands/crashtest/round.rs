@@ -8,9 +8,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
 use std::time::{Duration, Instant};
+use std::{fs, io};
 
 use millpond::inspect::CheckOptions;
-use millpond::{Db, Error, Options, Scan, Table, Tree};
+use millpond::{Db, Error, Options, Scan, Table, Tree, WorkOptions};
 use rand::RngExt;
 
 use super::oracle::{Contents, InFlight, Oracle};
@@ -93,6 +94,10 @@ pub(super) fn run(
         Loaded::Wrong(text) => return Ok(Verdict::Failed(vec![text])),
         Loaded::Interrupted => return Ok(Verdict::Interrupted),
     };
+    let restored = match judge_backups(args, round, oracle)? {
+        Ok(restored) => restored,
+        Err(wrong) => return Ok(Verdict::Failed(wrong)),
+    };
     for delay in &plan.recovery_kills {
         if let Some(text) = recover_and_kill(args, round, *delay)? {
             return Ok(Verdict::Failed(vec![text]));
@@ -115,10 +120,57 @@ pub(super) fn run(
     if !wrong.is_empty() {
         return Ok(Verdict::Failed(wrong));
     }
-    Ok(Verdict::Passed(line(&plan, acknowledged, fate, found.opened_in, oracle.entries())))
+    Ok(Verdict::Passed(line(&plan, (acknowledged, restored), fate, found.opened_in, oracle.entries())))
 }
 
-fn line(plan: &Plan, acknowledged: u64, fate: InFlight, opened_in: Duration, entries: usize) -> String {
+/// Restores the backups that the kill has left, and compares them. Returns their number, or the differences. A
+/// directory in which the kill cut a backup short is none.
+fn judge_backups(args: &CrashtestArgs, round: u64, oracle: &mut Oracle) -> Result<Result<u64, Vec<String>>, Failure> {
+    let backups = std::mem::take(&mut oracle.backups);
+    if !args.backups {
+        return Ok(Ok(0));
+    }
+    let (dir, mut count) = (args.backups_dir(), 0);
+    for (backup, is_whole) in [(backups.whole, true), (backups.under_way, false)] {
+        let Some(backup) = backup else { continue };
+        let (from, to) = (dir.join(backup.number.to_string()), dir.join(format!("{}-restored", backup.number)));
+        let looked = match millpond::restore(&from, &to, WorkOptions::new()) {
+            // The kill may have come before its directory was made.
+            Err(Error::Format(_) | Error::DeviceFailed(_)) if !is_whole => continue,
+            Err(error) => Err(format!("it cannot be restored: {error}")),
+            Ok(_) => look(&to, options(&args.profile, args.cached.0, round).map_err(Failure::message)?),
+        };
+        let wrong = match looked {
+            Err(text) => vec![format!("backup {}: {text}", backup.number)],
+            Ok(found) => [backup.differences(&found.contents), found.problems].concat(),
+        };
+        if !wrong.is_empty() {
+            return Ok(Err(wrong));
+        }
+        count += 1;
+    }
+    remove_backups(args)?;
+    Ok(Ok(count))
+}
+
+/// Removes the backups that the victim has made.
+pub(super) fn remove_backups(args: &CrashtestArgs) -> Result<(), Failure> {
+    let dir = args.backups_dir();
+    match fs::remove_dir_all(&dir) {
+        Err(cause) if cause.kind() != io::ErrorKind::NotFound => {
+            Err(Failure::message(format!("cannot remove '{}': {cause}", dir.display())))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn line(
+    plan: &Plan,
+    (acknowledged, restored): (u64, u64),
+    fate: InFlight,
+    opened_in: Duration,
+    entries: usize,
+) -> String {
     let ms = |time: Duration| time.as_secs_f64() * 1e3;
     let killed = match plan.kill {
         Kill::UnderLoad(delay) => format!("killed {:.0} ms after the first ack", ms(delay)),
@@ -128,9 +180,10 @@ fn line(plan: &Plan, acknowledged: u64, fate: InFlight, opened_in: Duration, ent
         0 => String::new(),
         count => format!(", recovery killed {count} x"),
     };
+    let restored = if restored > 0 { format!(", {restored} backups restored") } else { String::new() };
     format!(
-        "{killed}, {acknowledged} acknowledged, {} of {} in flight survived{recoveries}, reopened in {:.0} ms, \
-         {entries} entries: ok",
+        "{killed}, {acknowledged} acknowledged, {} of {} in flight survived{restored}{recoveries}, reopened in \
+         {:.0} ms, {entries} entries: ok",
         fate.survived,
         fate.begun,
         ms(opened_in),

@@ -1,17 +1,18 @@
 //! The child that is killed: it puts load on the database with all its threads, or only opens it.
 
-use std::fs::File;
+use std::fs::{self, File};
 use std::io;
 use std::os::fd::AsFd;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{self, Receiver};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use clap::{Args, ValueEnum};
-use millpond::{Db, Error, Field, Table, TableDefinition, Tree};
+use millpond::{ByteSize, Db, Error, Field, Table, TableDefinition, Tree, WorkOptions};
 
+use super::backups;
 use super::operations::{Stopped, Trees, Worker};
 use super::protocol::{Frame, TreeId};
 use super::values::{K, SERIAL, random};
@@ -24,6 +25,9 @@ pub(super) const NO_THREAD: i32 = 3;
 
 /// A victim that the parent does not kill ends by itself after this time.
 const LIFE_MAX: Duration = Duration::from_secs(120);
+
+/// Bytes of a backup a second: fast, so that some are whole before the kill.
+const BACKUP_RATE: ByteSize = ByteSize::mib(256);
 
 /// Arguments of the child.
 #[derive(Debug, Args)]
@@ -42,6 +46,9 @@ pub(crate) struct VictimArgs {
     cached: bool,
     #[arg(long)]
     transactions: bool,
+    /// The directory to make backups in.
+    #[arg(long)]
+    backups: Option<PathBuf>,
     #[arg(long)]
     deed: Deed,
 }
@@ -71,6 +78,12 @@ pub(crate) fn run(args: &VictimArgs) -> Result<Answer, Failure> {
     let pipe = io::stdout().as_fd().try_clone_to_owned().map(File::from).map_err(Failure::of_output)?;
     let ends_at = Instant::now() + LIFE_MAX;
     let stopped = thread::scope(|scope| {
+        if let Some(dir) = &args.backups {
+            let (db, pipe) = (&trees.db, &pipe);
+            let work = move || back_up(db, dir, ends_at, pipe);
+            let started = thread::Builder::new().name("victim-backups".to_owned()).spawn_scoped(scope, work);
+            started.unwrap_or_else(|cause| give_up(&no_thread("a thread of the victim", &cause)));
+        }
         let workers: Vec<_> = (0..args.threads)
             .map(|number| {
                 let (trees, pipe) = (trees.clone(), &pipe);
@@ -99,6 +112,32 @@ pub(crate) fn run(args: &VictimArgs) -> Result<Answer, Failure> {
         })
     });
     stopped.map(|()| Answer::Yes)
+}
+
+/// Makes one backup after another, and keeps the last whole one. Ends the process after a fault.
+fn back_up(db: &Db, dir: &Path, ends_at: Instant, pipe: &File) -> io::Result<()> {
+    let to = |number: u64| dir.join(number.to_string());
+    let (mut number, mut whole) = (0, None);
+    while Instant::now() < ends_at {
+        Frame::Begin { thread: backups::THREAD, number, changes: Vec::new() }.send(pipe)?;
+        match db.backup(to(number), WorkOptions::new().rate(BACKUP_RATE)) {
+            Ok(_) => {
+                Frame::Ack { thread: backups::THREAD, number }.send(pipe)?;
+                if let Some(older) = whole.replace(number) {
+                    fs::remove_dir_all(to(older))?;
+                }
+            }
+            // Writers needed the room of the log, which is very small.
+            Err(Error::OutOfSpace(_)) => {}
+            Err(error) => {
+                Frame::Fault { thread: backups::THREAD, number, text: format!("a backup failed: {error}") }
+                    .send(pipe)?;
+                std::process::exit(1);
+            }
+        }
+        number += 1;
+    }
+    Ok(())
 }
 
 /// Whether the system refused to start a thread.
@@ -170,6 +209,9 @@ impl Victim {
         }
         if args.transactions {
             command.arg("--transactions");
+        }
+        if args.backups {
+            command.arg("--backups").arg(args.backups_dir());
         }
         let mut child = command.spawn().map_err(cannot)?;
         let mut pipe = child.stdout.take().ok_or_else(|| Failure::message("the child has no standard output"))?;
