@@ -58,7 +58,7 @@ impl Input {
     }
 
     /// Goes to the next line. False: there is none.
-    fn advance(&mut self) -> Result<bool, Failure> {
+    pub(super) fn advance(&mut self) -> Result<bool, Failure> {
         self.line.clear();
         let read = self.from.read_until(b'\n', &mut self.line);
         // After the read: an interrupt also ends the program at the other end of the pipe, and with it the input.

@@ -36,7 +36,7 @@ An export that was cut short fails at its end. Then the tree that was being load
 
 Examples:
   millpond load shop people --input=people.tsv --format=tsv --index='by_city=value[0..2]' --unique='by_name=value[2..]'
-  millpond scan shop stock | millpond load shop copy --sorted
+  millpond scan shop stock | millpond load copy stock --sorted
   millpond export shop | millpond load --page-size=4KiB moved")]
 pub(crate) struct LoadArgs {
     /// The database's directory; a database is made if there is none
@@ -112,35 +112,34 @@ pub(crate) fn run(args: &LoadArgs) -> Result<Answer, Failure> {
     input.watch(signals::stop_flag()?);
     let progress = Progress::working("loading");
     closing(db, |db| match &args.name {
-        Some(name) => load_rows(db, name, args, &mut input),
-        None => restored::load(db, &args.dir, &names, &mut input),
+        Some(name) => load_rows(db, name, args, &mut input, &progress),
+        None => restored::load(db, &args.dir, &names, &mut input, &progress),
     })?;
-    progress.finish();
     Ok(Answer::Yes)
 }
 
-fn load_rows(db: &Db, name: &str, args: &LoadArgs, input: &mut Input) -> Result<(), Failure> {
+fn load_rows(db: &Db, name: &str, args: &LoadArgs, input: &mut Input, progress: &Progress) -> Result<(), Failure> {
     let definition = args.definition();
     match Place::find(db, name)? {
-        None => load_new(NewLoad::begin(db, name, definition)?, args, input),
+        None => load_new(NewLoad::begin(db, name, definition)?, args, input, progress),
         Some(place) if definition.is_some() => Err(Failure::message(format!(
             "{place} exists already, and --index and --unique are for a new table: leave them out, or name another"
         ))),
-        Some(place) => load_into(db, &place, args.form(), input),
+        Some(place) => load_into(db, &place, args.form(), input, progress),
     }
 }
 
-fn load_new(mut load: NewLoad, args: &LoadArgs, input: &mut Input) -> Result<(), Failure> {
+fn load_new(mut load: NewLoad, args: &LoadArgs, input: &mut Input, progress: &Progress) -> Result<(), Failure> {
     let mut rows = std::iter::from_fn(|| input.row(args.form()).transpose());
     let pushed = if args.sorted {
         rows.try_for_each(|row| row.and_then(|(key, value)| Ok(load.push(&key, &value)?)))
     } else {
         load.push_unsorted(rows)
     };
-    pushed.and_then(|()| Ok(load.finish()?)).map_err(|failure| input.with_line(failure))
+    pushed.and_then(|()| Ok(load.finish(progress)?)).map_err(|failure| input.with_line(failure))
 }
 
-fn load_into(db: &Db, place: &Place, form: Form, input: &mut Input) -> Result<(), Failure> {
+fn load_into(db: &Db, place: &Place, form: Form, input: &mut Input, progress: &Progress) -> Result<(), Failure> {
     let mut batches = Batches::new(db, place);
     let refused = |input: &Input, refused: Refused| {
         after_lines_before(place, format!("{}: {}", input.place(refused.line), refused.why))
@@ -156,7 +155,7 @@ fn load_into(db: &Db, place: &Place, form: Form, input: &mut Input) -> Result<()
     batches.finish()?.map_err(|why| refused(input, why))?;
     match ended {
         Ok(()) => {
-            talk(&format!("loaded {} rows into {place}", batches.written()));
+            progress.aside(|| talk(&format!("loaded {} rows into {place}", batches.written())));
             Ok(())
         }
         Err(Failure::Error(error)) => Err(after_lines_before(place, error)),

@@ -5,6 +5,7 @@ use millpond::{BulkLoad, Db, Error, OwnedRow, TableBulkLoad, TableDefinition};
 use super::place::Place;
 use crate::exit::Failure;
 use crate::output::talk;
+use crate::progress::Progress;
 
 /// The load of a tree or table. If it is dropped before [`finish`](NewLoad::finish), nothing of the tree exists.
 pub(super) enum NewLoad {
@@ -41,12 +42,12 @@ impl NewLoad {
     }
 
     /// Makes the whole tree durable, then its name, and says so.
-    pub(super) fn finish(self) -> Result<(), Error> {
+    pub(super) fn finish(self, progress: &Progress) -> Result<(), Error> {
         let (rows, place) = match self {
             NewLoad::Tree(load) => (load.rows(), Place::Tree(load.finish()?)),
             NewLoad::Table(load) => (load.rows(), Place::Table(load.finish()?)),
         };
-        talk(&format!("loaded {rows} rows into the new {place}"));
+        progress.aside(|| talk(&format!("loaded {rows} rows into the new {place}")));
         Ok(())
     }
 }

@@ -10,6 +10,7 @@ use super::new_load::NewLoad;
 use super::place::Place;
 use super::text::shown;
 use crate::exit::Failure;
+use crate::progress::Progress;
 
 /// Reads the first line of an export: the names in it.
 pub(super) fn names(input: &mut Input) -> Result<Vec<String>, Failure> {
@@ -27,55 +28,55 @@ pub(super) fn names(input: &mut Input) -> Result<Vec<String>, Failure> {
 }
 
 /// Loads what follows the first line of an export. `names` are those of that line.
-pub(super) fn load(db: &Db, dir: &Path, names: &[String], input: &mut Input) -> Result<(), Failure> {
+pub(super) fn load(
+    db: &Db,
+    dir: &Path,
+    names: &[String],
+    input: &mut Input,
+    progress: &Progress,
+) -> Result<(), Failure> {
     check_free(db, dir, names)?;
-    // The tree or table whose rows come, and its name; and the rows of all.
-    let (mut current, mut rows): (Option<(String, NewLoad)>, u64) = (None, 0);
+    let mut current = None;
+    load_items(db, input, &mut current, progress).map_err(|failure| with_outcome(failure, current.as_ref()))?;
+    finish(current, progress)
+}
+
+/// A tree or table whose rows come, and its name.
+type Current = (String, NewLoad);
+
+/// Loads all items, and leaves the last tree or table to be finished.
+fn load_items(db: &Db, input: &mut Input, current: &mut Option<Current>, progress: &Progress) -> Result<(), Failure> {
+    let mut rows: u64 = 0;
     loop {
-        let item = input.item().map_err(|failure| with_outcome(failure, &current))?;
-        match item {
+        let (name, definition) = match input.item()? {
             Some(Item::Row(key, value)) => {
-                let Some((_, load)) = &mut current else { return Err(input.wrong("is a row before any tree")) };
-                let pushed = load.push(&key, &value).map_err(|error| input.with_line(error.into()));
-                pushed.map_err(|failure| with_outcome(failure, &current))?;
+                let Some((_, load)) = current else { return Err(input.wrong("is a row before any tree")) };
+                load.push(&key, &value).map_err(|error| input.with_line(error.into()))?;
                 rows += 1;
+                continue;
             }
-            Some(Item::Tree(name)) => current = Some(next(db, current, name, None)?),
-            Some(Item::Table(name, definition)) => current = Some(next(db, current, name, Some(definition))?),
+            Some(Item::Tree(name)) => (name, None),
+            Some(Item::Table(name, definition)) => (name, Some(definition)),
+            Some(Item::Head { .. }) => return Err(input.wrong("begins a second export: load one at a time")),
             Some(Item::End(said)) if said == rows => break,
             Some(Item::End(said)) => {
                 let lost = format!("ends an export of {said} rows, of which {rows} came: make the export again");
-                return Err(with_outcome(input.wrong(&lost), &current));
-            }
-            Some(Item::Head { .. }) => {
-                return Err(with_outcome(input.wrong("begins a second export: load one at a time"), &current));
+                return Err(input.wrong(&lost));
             }
             None => {
-                let lost = format!("{} has no end line: the export was cut short; make it again", input.name());
-                return Err(with_outcome(Failure::message(lost), &current));
+                let lost = "has no end line: the export was cut short; make it again";
+                return Err(Failure::message(format!("{} {lost}", input.name())));
             }
-        }
+        };
+        finish(current.take(), progress)?;
+        let load = NewLoad::begin(db, &name, definition)?;
+        *current = Some((name, load));
     }
-    match input.item() {
-        Ok(None) => {}
-        Err(Failure::Interrupted) => return Err(Failure::Interrupted),
-        _ => return Err(with_outcome(input.wrong("comes after the end of the export: remove it"), &current)),
-    }
-    current.map_or(Ok(()), |(_, load)| Ok(load.finish()?))
+    if input.advance()? { Err(input.wrong("comes after the end of the export: remove it")) } else { Ok(()) }
 }
 
-/// Ends the load of the tree before, and begins that of the next one.
-fn next(
-    db: &Db,
-    current: Option<(String, NewLoad)>,
-    name: String,
-    definition: Option<millpond::TableDefinition>,
-) -> Result<(String, NewLoad), Failure> {
-    if let Some((_, load)) = current {
-        load.finish()?;
-    }
-    let load = NewLoad::begin(db, &name, definition)?;
-    Ok((name, load))
+fn finish(current: Option<Current>, progress: &Progress) -> Result<(), Failure> {
+    current.map_or(Ok(()), |(_, load)| Ok(load.finish(progress)?))
 }
 
 /// Refuses an export if the database has one of its names.
@@ -98,7 +99,7 @@ fn check_free(db: &Db, dir: &Path, names: &[String]) -> Result<(), Failure> {
 }
 
 /// A failure, and what it leaves of the tree that was being loaded.
-fn with_outcome(failure: Failure, current: &Option<(String, NewLoad)>) -> Failure {
+fn with_outcome(failure: Failure, current: Option<&Current>) -> Failure {
     match (failure, current) {
         (Failure::Error(error), Some((name, _))) if error.source().is_none() => {
             Failure::message(format!("{error}; {} was not loaded, and what came before it was", shown(name.as_bytes())))

@@ -8,6 +8,10 @@ const SHOWN_MAX: usize = 40;
 
 /// Appends `bytes` to `out` as text without tab, line end and control characters.
 pub(super) fn append_escaped(bytes: &[u8], out: &mut Vec<u8>) {
+    // Most keys and values: copied in one piece.
+    if bytes.iter().all(|byte| matches!(byte, b' '..=b'~') && *byte != b'\\') {
+        return out.extend_from_slice(bytes);
+    }
     for chunk in bytes.utf8_chunks() {
         for c in chunk.valid().chars() {
             let mut encoded = [0; 4];
