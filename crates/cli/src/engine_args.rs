@@ -3,6 +3,7 @@
 //! [`OptionInfo::ALL`] is the one table behind flags, variables, file, help, errors and `millpond options`.
 
 use std::ffi::OsString;
+use std::marker::PhantomData;
 use std::path::{Path, PathBuf};
 
 use clap::builder::ValueParser;
@@ -293,6 +294,50 @@ impl FromArgMatches for EngineArgs {
 
     fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
         *self = EngineArgs::from_arg_matches(matches)?;
+        Ok(())
+    }
+}
+
+/// The names of a few of the engine's options.
+pub(crate) trait Names {
+    /// The options, by their names in the table.
+    const NAMES: &'static [&'static str];
+}
+
+/// A few of the engine's options: those of `N`, by flag or variable. For commands that need no others.
+#[derive(Clone, Debug)]
+pub(crate) struct SomeOptions<N>(pub(crate) Options, PhantomData<N>);
+
+impl<N: Names> SomeOptions<N> {
+    fn infos() -> impl Iterator<Item = &'static OptionInfo> {
+        N::NAMES.iter().map(|name| OptionInfo::find(name).expect("the engine has this option"))
+    }
+}
+
+impl<N: Names> Args for SomeOptions<N> {
+    fn augment_args(command: Command) -> Command {
+        command.args(SomeOptions::<N>::infos().map(arg))
+    }
+
+    fn augment_args_for_update(command: Command) -> Command {
+        SomeOptions::<N>::augment_args(command)
+    }
+}
+
+impl<N: Names> FromArgMatches for SomeOptions<N> {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<SomeOptions<N>, clap::Error> {
+        let wrong = |why: String| clap::Error::raw(ErrorKind::ValueValidation, format!("{}\n", printable(&why)));
+        let mut options = Options::new();
+        for info in SomeOptions::<N>::infos() {
+            if let Some(asked) = asked(info, matches).map_err(wrong)? {
+                options = info.set(options, &asked.text).map_err(wrong)?;
+            }
+        }
+        Ok(SomeOptions(options, PhantomData))
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        *self = SomeOptions::from_arg_matches(matches)?;
         Ok(())
     }
 }

@@ -37,6 +37,8 @@ pub(crate) enum Failure {
     Error(Box<dyn Error + Send + Sync>),
     /// The reader of the output has closed it.
     ClosedPipe,
+    /// The user interrupted the command.
+    Interrupted,
 }
 
 impl Failure {
@@ -90,7 +92,7 @@ pub(crate) fn code(ended: Result<Answer, Failure>) -> ExitCode {
         Ok(Answer::Yes) | Err(Failure::ClosedPipe) => ExitCode::SUCCESS,
         Ok(Answer::No) => ExitCode::from(1),
         Ok(Answer::Inconclusive) => ExitCode::from(3),
-        Ok(Answer::Interrupted) => ExitCode::from(signals::exit_code()),
+        Ok(Answer::Interrupted) | Err(Failure::Interrupted) => ExitCode::from(signals::exit_code()),
         Err(Failure::Error(error)) => {
             complain(&describe(error.as_ref()));
             ExitCode::from(2)

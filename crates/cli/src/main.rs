@@ -1,5 +1,5 @@
 //! The `millpond` command: `bench`, `options`, `crashtest`, `check`, `info`, `dump`, `rebuild`, `backup`, `restore`,
-//! `probe`, `status`, `top`, `lab`, `verify`.
+//! `get`, `scan`, `count`, `put`, `delete`, `load`, `export`, `probe`, `status`, `top`, `lab`, `verify`.
 //!
 //! Standard output is data, standard error is talk. Exit codes: see [`exit`].
 
@@ -62,6 +62,20 @@ enum Command {
     Backup(commands::backup::BackupArgs),
     /// Makes a database of a backup, each page verified.
     Restore(commands::backup::RestoreArgs),
+    /// Prints the value of a key. Writes nothing.
+    Get(commands::rows::read::GetArgs),
+    /// Prints rows in the order of their keys or of an index. Writes nothing.
+    Scan(commands::rows::read::ScanArgs),
+    /// Counts the rows of a range. Writes nothing.
+    Count(commands::rows::read::CountArgs),
+    /// Inserts a row, or replaces its value.
+    Put(commands::rows::write::PutArgs),
+    /// Removes rows by their keys.
+    Delete(commands::rows::write::DeleteArgs),
+    /// Loads rows from standard input into a tree or table, or a whole export.
+    Load(Box<commands::rows::load::LoadArgs>),
+    /// Prints trees and tables as JSON lines, for `load`. Writes nothing.
+    Export(commands::rows::export::ExportArgs),
     /// Shows the state of a running engine, or of a closed database. Writes nothing.
     Status(commands::status::StatusArgs),
     /// Shows what a running engine is doing, live: rates, debts, waits, the slowest operations. Writes nothing.
@@ -120,6 +134,13 @@ fn run(command: Command, matches: &ArgMatches) -> Result<Answer, Failure> {
         Command::Rebuild(args) => commands::rebuild::run(&args),
         Command::Backup(args) => commands::backup::run(&args),
         Command::Restore(args) => commands::backup::restore(&args),
+        Command::Get(args) => commands::rows::read::get(&args),
+        Command::Scan(args) => commands::rows::read::scan(&args),
+        Command::Count(args) => commands::rows::read::count(&args),
+        Command::Put(args) => commands::rows::write::put(&args),
+        Command::Delete(args) => commands::rows::write::delete(&args),
+        Command::Load(args) => commands::rows::load::run(&args),
+        Command::Export(args) => commands::rows::export::run(&args),
         Command::Status(args) => commands::status::run(&args),
         Command::Top(args) => commands::top::run(&args),
         Command::Probe(args) => commands::probe::run(&args),

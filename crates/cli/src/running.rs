@@ -27,7 +27,7 @@ pub(crate) fn is_socket(path: &Path) -> bool {
 pub(crate) fn ask(
     path: &Path,
     request: &Request,
-    each: impl FnMut(Option<Answer<'_>>) -> ControlFlow<()>,
+    each: impl FnMut(Option<Answer>) -> ControlFlow<()>,
 ) -> Result<Option<Facts>, Failure> {
     let (engine, also) = (Source::Socket(path.to_owned()), "the directory of a database, ");
     // An empty line, which resets nothing. A connection to a stopped engine may block without limit.

@@ -91,7 +91,7 @@ pub use options::durability::Durability;
 pub use options::table::OptionInfo;
 pub use options::{Options, PageStoreKind};
 pub use read::scan::Scan;
-pub use schema::definition::{Field, TableDefinition};
+pub use schema::definition::{Field, IndexDefinition, TableDefinition};
 pub use schema::key;
 pub use schema::key_range::{KeyRange, Prefix};
 pub use write::batch::{BatchTarget, WriteBatch};

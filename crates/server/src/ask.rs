@@ -31,7 +31,7 @@ pub enum AskError {
 pub fn ask(
     path: &Path,
     request: &Request,
-    mut each: impl FnMut(Option<Answer<'_>>) -> ControlFlow<()>,
+    mut each: impl FnMut(Option<Answer>) -> ControlFlow<()>,
 ) -> Result<Option<Facts>, AskError> {
     let mut stream = UnixStream::connect(path).map_err(AskError::Unreachable)?;
     stream.set_read_timeout(Some(LOOKS_EACH)).map_err(AskError::Unreachable)?;
@@ -60,7 +60,7 @@ pub fn ask(
     }
 }
 
-fn parse(line: &[u8]) -> Result<Answer<'static>, AskError> {
+fn parse(line: &[u8]) -> Result<Answer, AskError> {
     serde_json::from_slice(line).map_err(|_| match line.strip_prefix(b"error: ") {
         // Other texts of the socket.
         Some(why) => AskError::Refused(String::from_utf8_lossy(why.trim_ascii()).into_owned()),

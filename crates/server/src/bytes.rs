@@ -1,85 +1,69 @@
-//! Keys and values in JSON: a string, or `{"hex": "00ff"}` for bytes that are no UTF-8.
+//! Bytes in JSON: a string if they are UTF-8, otherwise an object with hex digits, `{"hex":"00ff"}`.
 
-use std::borrow::Cow;
 use std::fmt;
 
-use serde::de::{self, MapAccess, Visitor};
-use serde::ser::SerializeMap;
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde::de::{self, Deserialize, Deserializer, MapAccess, Visitor};
+use serde::ser::{Serialize, SerializeMap, Serializer};
 
-/// The one name in the object of bytes that are no UTF-8.
+/// The only name in the object of bytes that are no UTF-8.
 const HEX: &str = "hex";
 
-/// Bytes of a key or a value. In JSON: a string, or `{"hex": "00ff"}` for bytes that are no UTF-8.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Bytes<'a>(pub Cow<'a, [u8]>);
+/// Bytes that JSON shows as they are if they are UTF-8, and else in hex. Each sequence of bytes comes back as it was.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Bytes<B = Vec<u8>>(pub B);
 
-impl Bytes<'_> {
-    /// A copy of the bytes.
-    #[must_use]
-    pub fn of(bytes: impl Into<Vec<u8>>) -> Bytes<'static> {
-        Bytes(Cow::Owned(bytes.into()))
-    }
-}
-
-impl Serialize for Bytes<'_> {
+impl<B: AsRef<[u8]>> Serialize for Bytes<B> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        match std::str::from_utf8(&self.0) {
-            Ok(text) => serializer.serialize_str(text),
-            Err(_) => {
-                let mut map = serializer.serialize_map(Some(1))?;
-                map.serialize_entry(HEX, &to_hex(&self.0))?;
-                map.end()
-            }
+        let bytes = self.0.as_ref();
+        if let Ok(text) = std::str::from_utf8(bytes) {
+            return serializer.serialize_str(text);
         }
+        let mut map = serializer.serialize_map(Some(1))?;
+        map.serialize_entry(HEX, &hex::encode(bytes))?;
+        map.end()
     }
 }
 
-impl<'de> Deserialize<'de> for Bytes<'_> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Either;
-
-        impl<'de> Visitor<'de> for Either {
-            type Value = Vec<u8>;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                write!(f, "a string, or an object {{\"{HEX}\": \"00ff\"}}")
-            }
-
-            fn visit_str<E: de::Error>(self, text: &str) -> Result<Vec<u8>, E> {
-                Ok(text.as_bytes().to_vec())
-            }
-
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Vec<u8>, A::Error> {
-                let wrong = || de::Error::custom(format!("the object is not {{\"{HEX}\": \"00ff\"}}"));
-                let Some((name, digits)) = map.next_entry::<Cow<'_, str>, Cow<'_, str>>()? else { return Err(wrong()) };
-                if name != HEX || map.next_entry::<Cow<'_, str>, de::IgnoredAny>()?.is_some() {
-                    return Err(wrong());
-                }
-                from_hex(digits.as_bytes())
-                    .ok_or_else(|| de::Error::custom(format!("'{digits}' are no pairs of hex digits")))
-            }
-        }
-
-        deserializer.deserialize_any(Either).map(Bytes::of)
+impl<'de> Deserialize<'de> for Bytes {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Bytes, D::Error> {
+        deserializer.deserialize_any(BytesVisitor)
     }
 }
 
-/// The bytes as lower-case hex digits.
-#[must_use]
-pub fn to_hex(bytes: &[u8]) -> String {
-    const DIGITS: &[u8; 16] = b"0123456789abcdef";
-    let digits = |byte: &u8| [byte >> 4, byte & 0xF].map(|half| char::from(DIGITS[usize::from(half)]));
-    bytes.iter().flat_map(digits).collect()
-}
+struct BytesVisitor;
 
-/// The bytes of hex digits in either case; `None`: they are no pairs of such.
-#[must_use]
-pub fn from_hex(digits: &[u8]) -> Option<Vec<u8>> {
-    let (pairs, rest) = digits.as_chunks::<2>();
-    let digit = |byte: u8| char::from(byte).to_digit(16).and_then(|digit| u8::try_from(digit).ok());
-    let bytes = pairs.iter().map(|[high, low]| Some(digit(*high)? << 4 | digit(*low)?));
-    bytes.collect::<Option<Vec<u8>>>().filter(|_| rest.is_empty())
+impl<'de> Visitor<'de> for BytesVisitor {
+    type Value = Bytes;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(r#"a string, or {"hex":"00ff"} for bytes that are no UTF-8"#)
+    }
+
+    fn visit_str<E: de::Error>(self, text: &str) -> Result<Bytes, E> {
+        Ok(Bytes(text.as_bytes().to_vec()))
+    }
+
+    fn visit_string<E: de::Error>(self, text: String) -> Result<Bytes, E> {
+        Ok(Bytes(text.into_bytes()))
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Bytes, A::Error> {
+        let (mut bytes, mut names) = (None, 0);
+        while let Some(name) = map.next_key::<String>()? {
+            if name != HEX {
+                return Err(de::Error::unknown_field(&name, &[HEX]));
+            }
+            names += 1;
+            let digits: String = map.next_value()?;
+            let wrong = |why| de::Error::custom(format_args!("\"hex\" has no pairs of hex digits: {why}"));
+            bytes = Some(hex::decode(digits).map_err(wrong)?);
+        }
+        match bytes {
+            Some(bytes) if names == 1 => Ok(Bytes(bytes)),
+            Some(_) => Err(de::Error::duplicate_field(HEX)),
+            None => Err(de::Error::missing_field(HEX)),
+        }
+    }
 }
 
 #[cfg(test)]
@@ -87,35 +71,36 @@ mod tests {
     use super::*;
 
     #[test]
-    fn text_stays_readable_and_other_bytes_are_hex() {
-        let every: Vec<u8> = (0..=255).collect();
+    fn utf8_is_a_string_and_other_bytes_are_hex() {
         for (bytes, json) in [
-            (&b""[..], "\"\""),
-            (b"abc", "\"abc\""),
-            (b"a\"\n\0", "\"a\\\"\\n\\u0000\""),
-            ("M\u{fc}hle".as_bytes(), "\"M\u{fc}hle\""),
-            (b"\x00\xff", "{\"hex\":\"00ff\"}"),
-            (&every, &format!("{{\"hex\":\"{}\"}}", to_hex(&every))),
+            (&b""[..], r#""""#),
+            (b"tom \"the\" cat\n", r#""tom \"the\" cat\n""#),
+            ("\u{e4}".as_bytes(), "\"\u{e4}\""),
+            (b"\x00\xff", r#"{"hex":"00ff"}"#),
+            (b"\xed\xa0\x80", r#"{"hex":"eda080"}"#),
         ] {
-            assert_eq!(serde_json::to_string(&Bytes(Cow::Borrowed(bytes))).expect("written"), json);
-            assert_eq!(serde_json::from_str::<Bytes<'_>>(json).expect("read"), Bytes::of(bytes));
+            assert_eq!(serde_json::to_string(&Bytes(bytes)).expect("has a form"), json);
+            assert_eq!(serde_json::from_str::<Bytes>(json).expect("has a form"), Bytes(bytes.to_vec()));
         }
-        assert_eq!(serde_json::from_str::<Bytes<'_>>("{\"hex\":\"0AfF\"}").expect("read"), Bytes::of(*b"\x0a\xff"));
+        // Hex is taken for any bytes, in either case.
+        assert_eq!(serde_json::from_str::<Bytes>(r#"{"hex":"4A4b"}"#).expect("has a form"), Bytes(b"JK".to_vec()));
     }
 
     #[test]
-    fn what_is_neither_form_is_refused() {
-        for json in [
-            "1",
-            "null",
-            "[1]",
-            "{}",
-            "{\"hex\":\"0\"}",
-            "{\"hex\":\"0g\"}",
-            "{\"text\":\"00\"}",
-            "{\"hex\":\"00\",\"x\":1}",
+    fn json_that_is_no_bytes_is_refused() {
+        for (json, why) in [
+            ("7", r#"expected a string, or {"hex":"00ff"}"#),
+            ("{}", "missing field `hex`"),
+            (r#"{"hex":"0"}"#, "no pairs of hex digits: Odd number of digits"),
+            (r#"{"hex":"0g"}"#, "no pairs of hex digits: Invalid character 'g'"),
+            (r#"{"hex":"00","hex":"11"}"#, "duplicate field `hex`"),
+            (r#"{"hex":"00","more":1}"#, "unknown field `more`"),
+            (r#""\ud800""#, "hex escape"),
         ] {
-            assert!(serde_json::from_str::<Bytes<'_>>(json).is_err(), "{json}");
+            let said = serde_json::from_str::<Bytes>(json).expect_err("refused").to_string();
+            assert!(said.contains(why), "{json}: {said}");
         }
+        let said = serde_json::from_slice::<Bytes>(b"\"\xff\"").expect_err("refused").to_string();
+        assert!(said.contains("invalid unicode code point"), "{said}");
     }
 }

@@ -16,7 +16,7 @@ mod status_socket;
 mod work;
 
 pub use ask::{AskError, ask};
-pub use bytes::{Bytes, from_hex, to_hex};
+pub use bytes::Bytes;
 pub use metrics_port::metrics_port;
 pub use requests::{Answer, Facts, Request, Rows};
 pub use serve::{Endpoint, Join, Server, Start, Work};

@@ -34,7 +34,7 @@ pub enum Request {
         /// The tree or table.
         of: String,
         /// The key.
-        key: Bytes<'static>,
+        key: Bytes,
     },
     /// The rows of a range.
     Scan(Rows),
@@ -53,10 +53,10 @@ pub struct Rows {
     pub index: Option<String>,
     /// The first key, or fields; left out: from the begin.
     #[serde(default)]
-    pub from: Option<Bytes<'static>>,
+    pub from: Option<Bytes>,
     /// The first key, or fields, behind the range; left out: to the end.
     #[serde(default)]
-    pub before: Option<Bytes<'static>>,
+    pub before: Option<Bytes>,
     /// From the last row back.
     #[serde(default)]
     pub is_reverse: bool,
@@ -68,10 +68,10 @@ pub struct Rows {
 /// Names and values, for people.
 pub type Facts = Vec<(String, String)>;
 
-/// A line of an answer.
+/// A line of an answer. A server sends rows of borrowed bytes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Answer<'a> {
+#[serde(rename_all = "snake_case", bound(serialize = "B: AsRef<[u8]>", deserialize = "Bytes<B>: Deserialize<'de>"))]
+pub enum Answer<B = Vec<u8>> {
     /// How far a backup or a check is: bytes.
     Progress {
         /// Bytes that are done.
@@ -82,9 +82,9 @@ pub enum Answer<'a> {
     /// A row.
     Row {
         /// Its primary key.
-        key: Bytes<'a>,
+        key: Bytes<B>,
         /// Its value.
-        value: Bytes<'a>,
+        value: Bytes<B>,
     },
     /// The last line: all is done.
     Done(Facts),
@@ -107,8 +107,8 @@ mod tests {
             (
                 r#"{"scan": {"of": "t", "from": "a", "before": {"hex": "ff"}, "limit": 3}}"#,
                 Request::Scan(Rows {
-                    from: Some(Bytes::of(*b"a")),
-                    before: Some(Bytes::of([0xFF])),
+                    from: Some(Bytes(b"a".to_vec())),
+                    before: Some(Bytes(vec![0xFF])),
                     limit: Some(3),
                     ..rows("t")
                 }),

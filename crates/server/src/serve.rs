@@ -380,7 +380,7 @@ mod tests {
         let mut keys = Vec::new();
         let done = ask(&path, &Request::Scan(rows("films")), |answer| {
             if let Some(Answer::Row { key, value }) = answer {
-                assert_eq!(value, Bytes::of(*b"films"));
+                assert_eq!(value, Bytes(b"films".to_vec()));
                 keys.extend_from_slice(&key.0);
             }
             ControlFlow::Continue(())

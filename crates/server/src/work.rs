@@ -120,7 +120,7 @@ impl Client {
     /// # Errors
     /// The client is gone.
     pub fn row(&mut self, key: &[u8], value: &[u8]) -> Result<(), Gone> {
-        self.add(&Answer::Row { key: Bytes(key.into()), value: Bytes(value.into()) });
+        self.add(&Answer::Row { key: Bytes(key), value: Bytes(value) });
         if self.waiting.len() < TOGETHER { Ok(()) } else { self.send() }
     }
 
@@ -137,7 +137,7 @@ impl Client {
         self.send()
     }
 
-    fn add(&mut self, answer: &Answer<'_>) {
+    fn add(&mut self, answer: &Answer<&[u8]>) {
         self.waiting.extend_from_slice(line(answer).as_bytes());
     }
 
@@ -160,7 +160,7 @@ impl Client {
 
     /// Sends the last line, and waits until the client has left: a close with unread bytes would reset the connection,
     /// and the client would lose the answer.
-    fn leave(&mut self, last: &Answer<'_>) {
+    fn leave(&mut self, last: &Answer<&[u8]>) {
         self.add(last);
         if self.send().is_err() || shutdown(&self.stream, Shutdown::Write).is_err() {
             return;
@@ -179,7 +179,7 @@ pub(crate) fn error_line(why: String) -> String {
     line(&Answer::Error(why))
 }
 
-fn line(answer: &Answer<'_>) -> String {
+fn line(answer: &Answer<&[u8]>) -> String {
     // Strings, numbers and maps with strings as names always have a form in JSON.
     serde_json::to_string(answer).unwrap_or_default() + "\n"
 }

@@ -10,6 +10,7 @@ pub(crate) mod lab;
 pub(crate) mod options;
 pub(crate) mod probe;
 pub(crate) mod rebuild;
+pub(crate) mod rows;
 pub(crate) mod status;
 pub(crate) mod top;
 pub(crate) mod verify;

@@ -209,7 +209,7 @@ fn wrong_values_and_conflicts_name_option_value_and_way_out() {
         (vec!["crashtest", "--profile=oracle"], &["--profile", "'oracle'", "mysql-8.0"]),
         (vec!["crashtest", "--seed=x"], &["--seed", "'x'", "for example, 10"]),
         (vec!["chek", "db"], &["'chek'", "'check'"]),
-        (vec!["check"], &["<DIR>"]),
+        (vec!["check"], &["<DIR|SOCKET>"]),
         (vec!["check", "db", "extra"], &["'extra'"]),
     ] {
         assert_refused(&mut millpond(dir.path(), &args), texts);

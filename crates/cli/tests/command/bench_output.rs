@@ -94,10 +94,7 @@ fn json_has_an_object_a_line_with_the_documented_fields() {
                 "group": "Workload", "name": "--threads", "value": "2", "origin": "flag"
             })
         );
-        assert_eq!(
-            (&of("--durability")["origin"], &of("--redo-capacity")["origin"]),
-            (&"flag".into(), &"database".into())
-        );
+        assert_eq!((&of("--durability")["origin"], &of("--page-size")["origin"]), (&"flag".into(), &"database".into()));
         assert_eq!(
             (&of("--buffer-pool-size")["value"], &of("--redo-capacity")["value"]),
             (&"128MiB".into(), &"256MiB".into())
@@ -153,7 +150,7 @@ fn settings_are_the_databases_also_where_none_were_given() {
     for (name, value, origin, word) in [
         ("--page-size", "8KiB", "database", "the database's"),
         ("--page-store", "in_place", "database", "the database's"),
-        ("--redo-capacity", "16MiB", "database", "the database's"),
+        ("--redo-capacity", "256MiB", "default", ""),
         // Whole pages.
         ("--buffer-pool-size", "1000KiB", "flag", "given"),
         ("--buffer-pool-size-max", "1000KiB", "default", ""),

@@ -71,11 +71,25 @@ fn assert_runs(dir: &Path, words: &[&str]) {
     if args[0] == "top" && !args.iter().any(|arg| arg == "--once") {
         args.push("--once".to_owned());
     }
-    let mut command = millpond(dir, &args.iter().map(String::as_str).collect::<Vec<_>>());
+    let is_for_a_shell = args.iter().any(|arg| ["|", ">"].contains(&arg.as_str()) || arg.contains('\''));
+    let mut command = if is_for_a_shell {
+        in_shell(dir, &format!("millpond {}", args.join(" ")))
+    } else {
+        millpond(dir, &args.iter().map(String::as_str).collect::<Vec<_>>())
+    };
     let variables = words.iter().take_while(|word| **word != "millpond").filter_map(|word| word.split_once('='));
     let engine = args.iter().any(|arg| arg == "millpond.sock").then(|| Engine::start(dir));
     assert_code(&command.envs(variables).output().expect("the command starts"), 0);
     drop(engine);
+}
+
+/// A line for a shell, which finds the command by its name.
+pub(super) fn in_shell(dir: &Path, line: &str) -> Command {
+    let command = Path::new(assert_cmd::cargo::cargo_bin!("millpond")).parent().expect("it is in a directory");
+    let path = std::env::var("PATH").unwrap_or_default();
+    let mut shell = Command::new("sh");
+    shell.current_dir(dir).args(["-c", line]).env("PATH", format!("{}:{path}", command.display()));
+    shell
 }
 
 /// An engine that answers on its status socket until it is dropped, and the read end of its standard output. Without
@@ -101,6 +115,7 @@ impl Drop for Engine {
 fn every_example_in_help_runs() {
     let dir = directory();
     std::fs::write(dir.path().join("fast.toml"), "durability = \"none\"\n").expect("a file can be written");
+    std::fs::write(dir.path().join("people.tsv"), "key\tvalue\n1\tnyada\n2\tlabob\n").expect("a file can be written");
     let mut seen = 0;
     for command in [
         &["bench"][..],
@@ -115,6 +130,13 @@ fn every_example_in_help_runs() {
         &["backup"],
         &["restore"],
         &["rebuild"],
+        &["put"],
+        &["load"],
+        &["get"],
+        &["scan"],
+        &["count"],
+        &["export"],
+        &["delete"],
         &["verify"],
         &["verify", "snapshot"],
         &["verify", "isolation"],
@@ -131,7 +153,7 @@ fn every_example_in_help_runs() {
             }
         }
     }
-    assert!(seen >= 20, "{seen} examples seen");
+    assert!(seen >= 34, "{seen} examples seen");
 }
 
 /// The project's root.

@@ -17,6 +17,7 @@ mod insert_benchmark;
 mod lab;
 mod options;
 mod orders;
+mod rows;
 mod running;
 mod sysbench;
 mod thread_limit;

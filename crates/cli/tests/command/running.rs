@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn running_engine_is_checked_and_backed_up_by_its_socket() {
+fn running_engine_answers_and_is_backed_up_by_its_socket() {
     let dir = directory();
     let args = ["bench", "--table-size=2000", "--time=600", "--dir=db", "--status-socket=sock", "oltp_update_index"];
     let (mut bench, lines) = start_until_its_first_line(dir.path(), &args);
@@ -17,6 +17,21 @@ fn running_engine_is_checked_and_backed_up_by_its_socket() {
     let facts = run(dir.path(), &["info", "sock"]);
     assert_code(&facts, 0);
     assert!(out(&facts).contains("table 'sbtest1':"), "{}", out(&facts));
+    assert_eq!(out(&run(dir.path(), &["count", "sock", "sbtest1"])), "2000\n");
+    let some = run(dir.path(), &["scan", "sock", "sbtest1", "--index=k", "--reverse", "--limit=3", "--format=hex"]);
+    assert_code(&some, 0);
+    assert_eq!(out(&some).lines().count(), 3, "{}", out(&some));
+    let key = format!("hex:{}", out(&some).split('\t').next().unwrap_or_default());
+    let row = run(dir.path(), &["get", "sock", "sbtest1", &key, "--format=hex"]);
+    assert_code(&row, 0);
+    assert!(out(&row).len() > 300, "{}", out(&row));
+    assert_code(&run(dir.path(), &["get", "sock", "sbtest1", "hex:00"]), 1);
+    let missing = run(dir.path(), &["scan", "sock", "films"]);
+    assert_code(&missing, 2);
+    assert!(err(&missing).contains("no tree or table 'films'"), "{}", err(&missing));
+    let in_use = run(dir.path(), &["get", "db", "sbtest1", "k"]);
+    assert_code(&in_use, 2);
+    assert!(err(&in_use).contains("take the socket in the place of the directory"), "{}", err(&in_use));
     let made = run(dir.path(), &["backup", "sock", "backup", "--rate=100MiB"]);
     assert_code(&made, 0);
     assert!(out(&made).contains("\nof:           sock\nLSN:          "), "{}", out(&made));

@@ -64,7 +64,7 @@ impl Db {
         rows: impl IntoIterator<Item = (K, V)>,
     ) -> Result<Tree, Error> {
         let mut load = self.begin_bulk_load(name)?;
-        load.0.add(|into| into.push_unsorted(rows))?;
+        load.push_unsorted(rows.into_iter().map(Ok::<_, Error>))?;
         load.finish()
     }
 
@@ -133,7 +133,7 @@ impl Db {
         rows: impl IntoIterator<Item = (K, V)>,
     ) -> Result<Table, Error> {
         let mut load = self.begin_bulk_load_table(name, definition)?;
-        load.load.add(|into| into.push_unsorted(rows))?;
+        load.push_unsorted(rows.into_iter().map(Ok::<_, Error>))?;
         load.finish()
     }
 
@@ -172,6 +172,31 @@ impl BulkLoad {
     /// * [`Error::Closed`]: the database was closed. [`Error::TreeNotFound`]: an earlier error has ended the load.
     pub fn push(&mut self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<(), Error> {
         self.0.add(|into| into.push(key.as_ref(), value.as_ref()))
+    }
+
+    /// Adds rows in any order, which are sorted as by [`Db::bulk_load_unsorted`]. Their keys must be greater than that
+    /// of a row added before. An error of the source ends the load like one of its own.
+    ///
+    /// # Errors
+    /// Those of the source, and of [`push`](Self::push).
+    ///
+    /// # Example
+    /// ```
+    /// use std::error::Error;
+    ///
+    /// # let dir = tempfile::tempdir().expect("a directory");
+    /// # let db = millpond::Db::open(dir.path(), millpond::Options::new())?;
+    /// let lines = ["b 2", "a 1"].map(|line| line.split_once(' ').ok_or("a line without a space"));
+    /// let mut load = db.begin_bulk_load("letters")?;
+    /// load.push_unsorted(lines.map(|row| row.map_err(Box::<dyn Error>::from)))?;
+    /// assert_eq!(load.finish()?.first()?, Some((b"a".to_vec(), b"1".to_vec())));
+    /// # Ok::<(), Box<dyn Error>>(())
+    /// ```
+    pub fn push_unsorted<K: AsRef<[u8]>, V: AsRef<[u8]>, E: From<Error>>(
+        &mut self,
+        rows: impl IntoIterator<Item = Result<(K, V), E>>,
+    ) -> Result<(), E> {
+        self.0.add(|into| into.push_unsorted(rows))
     }
 
     /// Makes all rows durable, then the tree's name.
@@ -217,6 +242,17 @@ impl TableBulkLoad {
     /// * [`Error::Closed`]: the database was closed. [`Error::TreeNotFound`]: an earlier error has ended the load.
     pub fn push(&mut self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<(), Error> {
         self.load.add(|into| into.push(key.as_ref(), value.as_ref()))
+    }
+
+    /// Adds rows in any order, like [`BulkLoad::push_unsorted`].
+    ///
+    /// # Errors
+    /// Those of the source, and of [`push`](Self::push).
+    pub fn push_unsorted<K: AsRef<[u8]>, V: AsRef<[u8]>, E: From<Error>>(
+        &mut self,
+        rows: impl IntoIterator<Item = Result<(K, V), E>>,
+    ) -> Result<(), E> {
+        self.load.add(|into| into.push_unsorted(rows))
     }
 
     /// Loads the indexes, makes the whole table durable, then its name.

@@ -12,6 +12,7 @@ use crate::engine::Engine;
 use crate::engine::durable::wait_durable;
 use crate::engine::table_state::TableState;
 use crate::read::scan::Scan;
+use crate::schema::definition::TableDefinition;
 use crate::schema::key_range::KeyRange;
 use crate::txn::view::View;
 use crate::write::batch::{BatchTarget, Place};
@@ -83,6 +84,13 @@ impl Table {
     pub fn indexes(&self) -> impl Iterator<Item = String> {
         let all = self.engine.home.check().map_or_else(|_| Vec::new(), |()| self.state.indexes(&self.engine.waits));
         all.into_iter().map(|index| index.definition.name.clone())
+    }
+
+    /// The definition of the table with its present indexes. Waits on `metadata` while another thread adds or drops an
+    /// index of the table. Without indexes in a forked child.
+    pub fn definition(&self) -> TableDefinition {
+        let all = self.engine.home.check().map_or_else(|_| Vec::new(), |()| self.state.indexes(&self.engine.waits));
+        TableDefinition { indexes: all.iter().map(|index| index.definition.clone()).collect() }
     }
 
     /// Reads the newest committed version of row `key`, which may not be durable yet. May wait on `admission`,

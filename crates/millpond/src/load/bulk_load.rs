@@ -36,8 +36,8 @@ impl Load {
     }
 
     /// Adds rows; an error ends the load.
-    pub(crate) fn add(&mut self, push: impl FnOnce(&mut RowsLoad) -> Result<(), Error>) -> Result<(), Error> {
-        let Some(into) = &mut self.into else { return Err(self.ended()) };
+    pub(crate) fn add<E: From<Error>>(&mut self, push: impl FnOnce(&mut RowsLoad) -> Result<(), E>) -> Result<(), E> {
+        let Some(into) = &mut self.into else { return Err(self.ended().into()) };
         into.engine().check_usable()?;
         let pushed = push(into);
         self.rows = into.count;

@@ -104,20 +104,21 @@ impl RowsLoad {
         Ok(())
     }
 
-    /// Adds rows in any order: to `sorter`, and from there to their space.
-    pub(crate) fn push_unsorted<K: AsRef<[u8]>, V: AsRef<[u8]>>(
+    /// Adds rows in any order: to a sorter, and from there to their space.
+    pub(crate) fn push_unsorted<K: AsRef<[u8]>, V: AsRef<[u8]>, E: From<Error>>(
         &mut self,
-        rows: impl IntoIterator<Item = (K, V)>,
-    ) -> Result<(), Error> {
+        rows: impl IntoIterator<Item = Result<(K, V), E>>,
+    ) -> Result<(), E> {
         let mut sorter = self.rows.sorter(self.sharing)?;
-        for (key, value) in rows {
+        for row in rows {
+            let (key, value) = row?;
             // If the database is closed, the load ends now, not only after all rows have come.
             drop(self.rows.enter()?);
             let (key, value) = (key.as_ref(), value.as_ref());
             sorter.push(key, self.keep(key, value)?.parts())?;
             self.count += 1;
         }
-        self.push_sorted(sorter)
+        Ok(self.push_sorted(sorter)?)
     }
 
     fn push_sorted(&mut self, sorter: Sorter) -> Result<(), Error> {

@@ -7,7 +7,7 @@ use std::ops::{Bound, ControlFlow};
 use std::sync::Arc;
 
 use bytesize::ByteSize;
-use millpond_server::{Client, Facts, Gone, Request, Rows};
+use millpond_server::{Bytes, Client, Facts, Gone, Request, Rows};
 
 use crate::backup::copy::back_up_to;
 use crate::backup::options::WorkOptions;
@@ -122,7 +122,7 @@ fn read(
 ) -> Result<u64, Error> {
     let of = Named::find(engine, &rows.of)?;
     let index = rows.index.as_deref().map(|name| of.index(engine, name)).transpose()?;
-    let own = |bytes: &Option<millpond_server::Bytes<'static>>| bytes.as_ref().map(|bytes| bytes.0.to_vec());
+    let own = |bytes: &Option<Bytes>| bytes.as_ref().map(|bytes| bytes.0.to_vec());
     let from = own(&rows.from).map_or(Bound::Unbounded, Bound::Included);
     let before = own(&rows.before).map_or(Bound::Unbounded, Bound::Excluded);
     let range: KeyBounds = (from, before);

@@ -5,6 +5,7 @@
 
 use std::fmt;
 use std::ops::{Bound, RangeBounds};
+use std::str::FromStr;
 
 use crate::base::error::Error;
 use crate::base::quoted::quoted;
@@ -99,6 +100,39 @@ impl fmt::Display for Field {
     }
 }
 
+/// The inverse of [`Display`](fmt::Display): reads `value[4..8]` or `key[2..]`.
+///
+/// ```
+/// use millpond::Field;
+///
+/// let city: Field = "value[4..8]".parse()?;
+/// assert_eq!(city, Field::value(4..8));
+/// # Ok::<(), millpond::Error>(())
+/// ```
+impl FromStr for Field {
+    type Err = Error;
+
+    /// # Errors
+    /// [`Error::InvalidOptions`]: the text is no field.
+    fn from_str(text: &str) -> Result<Field, Error> {
+        let parse = || {
+            let (source, bytes) = text.strip_suffix(']')?.split_once('[')?;
+            let source = match source {
+                "key" => Source::Key,
+                "value" => Source::Value,
+                _ => return None,
+            };
+            let (offset, end) = bytes.split_once("..")?;
+            let end = if end.is_empty() { None } else { Some(end.parse().ok()?) };
+            Some(Field { source, offset: offset.parse().ok()?, end })
+        };
+        parse().ok_or_else(|| {
+            let shown = quoted(text.as_bytes());
+            Error::InvalidOptions(format!("{shown} is no field: write, for example, value[4..8] or key[2..]").into())
+        })
+    }
+}
+
 /// The indexes that a table is created with.
 ///
 /// ```
@@ -127,6 +161,11 @@ impl TableDefinition {
     /// Adds a unique index: no two rows have the same bytes in all of these fields together.
     pub fn unique(self, name: &str, fields: impl IntoIterator<Item = Field>) -> TableDefinition {
         self.with(name, fields, true)
+    }
+
+    /// The indexes, in the order in which they were added.
+    pub fn indexes(&self) -> &[IndexDefinition] {
+        &self.indexes
     }
 
     fn with(mut self, name: &str, fields: impl IntoIterator<Item = Field>, is_unique: bool) -> TableDefinition {
@@ -168,8 +207,11 @@ impl TableDefinition {
 }
 
 /// An index: how its entries follow from rows.
+///
+/// Part of a [`TableDefinition`], which [`index`](TableDefinition::index) and [`unique`](TableDefinition::unique) add
+/// it to.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct IndexDefinition {
+pub struct IndexDefinition {
     pub(crate) name: String,
     pub(crate) is_unique: bool,
     pub(crate) fields: Vec<Field>,
@@ -204,6 +246,21 @@ pub(crate) fn row_of(table: &dyn fmt::Display, key: &[u8]) -> String {
 }
 
 impl IndexDefinition {
+    /// The index's name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Whether no two rows may have the same bytes in all of the fields together.
+    pub fn is_unique(&self) -> bool {
+        self.is_unique
+    }
+
+    /// The fields that the index is ordered by, the first one first.
+    pub fn fields(&self) -> &[Field] {
+        &self.fields
+    }
+
     /// Total bytes of the fields that have a fixed length.
     pub(crate) fn fixed_len(&self) -> usize {
         self.fields.iter().filter_map(|field| field.len()).fold(0, usize::saturating_add)
@@ -310,6 +367,19 @@ mod tests {
             (Field::key((Bound::Excluded(1), Bound::Unbounded)), Some(b"23"), "key[2..]"),
         ] {
             assert_eq!((field.of(key, value), field.to_string().as_str()), (wanted, shown));
+        }
+    }
+
+    #[test]
+    fn field_is_read_as_it_is_shown_and_other_texts_are_refused() {
+        for field in [Field::value(1..3), Field::value(6..), Field::key(..), turned(), Field::key(0..usize::MAX)] {
+            assert_eq!(field.to_string().parse::<Field>().expect("as shown"), field);
+        }
+        for wrong in
+            ["", "value", "value[]", "value[1]", "row[0..1]", "value[..]", "value[0..1", "key[-1..2]", "key[0..=1]"]
+        {
+            let said = wrong.parse::<Field>().expect_err("no field").to_string();
+            assert_eq!(said, format!("'{wrong}' is no field: write, for example, value[4..8] or key[2..]"));
         }
     }
 

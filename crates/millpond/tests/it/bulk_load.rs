@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use millpond::simulation::{Image, ServiceTime, SimulatedDisk, Unsynced, run, sleep_ns, spawn};
-use millpond::{ByteSize, Db, Durability, Error, PageStoreKind, WriteBatch};
+use millpond::{ByteSize, Db, Durability, Error, Field, PageStoreKind, TableDefinition, WriteBatch};
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 
@@ -121,6 +121,45 @@ fn unordered_or_too_long_rows_are_named_and_leave_nothing() {
     db.bulk_load("t", good()).expect("loaded");
     db.close().expect("closed");
     assert_eq!(recover(&disk).expect("sound")["t"].len(), 1500);
+}
+
+#[test]
+fn source_that_fails_leaves_nothing_of_an_unsorted_load() {
+    #[derive(Debug)]
+    enum Stop {
+        Source(u32),
+        Engine(Error),
+    }
+    impl From<Error> for Stop {
+        fn from(error: Error) -> Stop {
+            Stop::Engine(error)
+        }
+    }
+    let disk = SimulatedDisk::with_image(start(SMALL), ServiceTime::default());
+    let db = open(&disk, reopen_options());
+    let in_use = slots_in_use(&db);
+    let by_end = || TableDefinition::new().index("by_end", [Field::value(2..4)]);
+    let source = |count: u32, len| (0..count).rev().map(move |key| Ok((key.to_be_bytes(), vec![7; len])));
+    for count in [0, 3, 6000] {
+        let mut load = db.begin_bulk_load("t").expect("begun");
+        let stop = load.push_unsorted(source(count, 300).chain([Err(Stop::Source(count))])).expect_err("it fails");
+        assert!(matches!(stop, Stop::Source(at) if at == count), "{stop:?}");
+        assert!(matches!(load.finish(), Err(Error::TreeNotFound(_))));
+        let mut load = db.begin_bulk_load_table("t", by_end()).expect("begun");
+        let stop = load.push_unsorted(source(count, 300).chain([Err(Stop::Source(count))])).expect_err("it fails");
+        assert!(matches!(stop, Stop::Source(at) if at == count), "{stop:?}");
+    }
+    let mut load = db.begin_bulk_load_table("t", by_end()).expect("begun");
+    let stop = load.push_unsorted(source(1, 3)).expect_err("too short for the index");
+    assert!(matches!(stop, Stop::Engine(Error::RowTooShort(_))), "{stop:?}");
+    drop(load);
+    assert_eq!(slots_in_use(&db), in_use);
+    assert!(!is_left(&disk.image()));
+    let mut load = db.begin_bulk_load_table("t", by_end()).expect("begun");
+    load.push_unsorted(source(3, 4)).expect("taken");
+    let table = load.finish().expect("loaded");
+    assert_eq!((table.definition(), table.scan(..).count()), (by_end(), 3));
+    db.close().expect("closed");
 }
 
 #[test]

@@ -66,7 +66,7 @@ fn answer(dir: &Path, request: &Request) -> Result<(Vec<OwnedRow>, Facts), Strin
     let mut rows = Vec::new();
     let facts = ask(&dir.join("sock"), request, |answer| {
         if let Some(Answer::Row { key, value }) = answer {
-            rows.push((key.0.into_owned(), value.0.into_owned()));
+            rows.push((key.0, value.0));
         }
         ControlFlow::Continue(())
     });
@@ -113,11 +113,11 @@ fn reads_of_other_processes_are_of_one_snapshot() {
             assert_eq!(facts, [("rows".to_owned(), ACCOUNTS.to_string())]);
         }
     });
-    let key = |number: u32| Some(Bytes::of(number.to_be_bytes()));
+    let key = |number: u32| Some(Bytes(number.to_be_bytes().to_vec()));
     let part = Rows { from: key(10), before: key(20), limit: Some(3), is_reverse: true, ..rows("accounts") };
     let (found, _) = answer(dir.path(), &Request::Scan(part)).expect("answered");
     assert_eq!(found.iter().map(|(key, _)| key[3]).collect::<Vec<_>>(), [19, 18, 17]);
-    let get = |number: u32| Request::Get { of: "accounts".to_owned(), key: Bytes::of(number.to_be_bytes()) };
+    let get = |number: u32| Request::Get { of: "accounts".to_owned(), key: Bytes(number.to_be_bytes().to_vec()) };
     assert_eq!(answer(dir.path(), &get(7)).expect("answered").0.len(), 1);
     assert_eq!(answer(dir.path(), &get(ACCOUNTS)).expect("answered").0, []);
     for (request, part) in [

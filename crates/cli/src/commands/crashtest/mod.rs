@@ -78,7 +78,7 @@ pub(crate) struct CrashtestArgs {
     #[arg(long)]
     transactions: bool,
 
-    /// Backups are made beside the load, to DIR-backups: those that the kill left are restored and compared
+    /// Backups are made beside the load, to DIR-backups, then restored and compared
     #[arg(long)]
     backups: bool,
 
