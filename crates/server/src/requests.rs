@@ -123,7 +123,7 @@ mod tests {
             r#"{"drop": {"of": "t"}}"#,
             r#"{"count": {}}"#,
             r#"{"check": {"rat": 1}}"#,
-            r#"{"scan": {"of": "t", "limt": 1}}"#,
+            r#"{"scan": {"of": "t", "most": 1}}"#,
             "{",
         ] {
             assert!(serde_json::from_str::<Request>(wrong).is_err(), "{wrong}");
