@@ -3,8 +3,6 @@
 //! `{"count": {"of": "films"}}` is a request. Its answer is any number of lines `{"progress": ...}` and `{"row": ...}`,
 //! then one line `{"done": ...}` or `{"error": "..."}`. Without such a last line the answer is cut short.
 
-use std::path::PathBuf;
-
 use serde::{Deserialize, Serialize};
 
 use crate::bytes::Bytes;
@@ -13,10 +11,10 @@ use crate::bytes::Bytes;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum Request {
-    /// A backup to a directory, which is new or empty. The path is absolute.
+    /// A backup to a directory, which is new or empty.
     Backup {
-        /// The directory.
-        to: PathBuf,
+        /// The absolute path of the directory.
+        to: Bytes,
         /// Most bytes of the data file a second; left out: the engine's default.
         #[serde(default)]
         rate: Option<u64>,
@@ -102,7 +100,7 @@ mod tests {
         for (line, wanted) in [
             (r#"{"info": {}}"#, Request::Info {}),
             (r#"{"check": {}}"#, Request::Check { rate: None }),
-            (r#"{"backup": {"to": "/b"}}"#, Request::Backup { to: "/b".into(), rate: None }),
+            (r#"{"backup": {"to": "/b"}}"#, Request::Backup { to: Bytes(b"/b".to_vec()), rate: None }),
             (r#"{"count": {"of": "t"}}"#, Request::Count(rows("t"))),
             (
                 r#"{"scan": {"of": "t", "from": "a", "before": {"hex": "ff"}, "limit": 3}}"#,

@@ -293,6 +293,11 @@ mod tests {
                 Request::Count(_) => loop {
                     client.row(b"key", &[0xFF; 1000]).map_err(|_| "gone")?;
                 },
+                // Its client has left, or it never ends.
+                Request::Info {} => loop {
+                    client.progress(1, 2).map_err(|_| "gone")?;
+                    std::thread::yield_now();
+                },
                 other => Err(format!("no {other:?} here")),
             }
         }
@@ -376,7 +381,7 @@ mod tests {
     fn request_is_answered_row_by_row_or_refused_in_words() {
         let dir = tempfile::tempdir().expect("a directory");
         let path = dir.path().join("sock");
-        let _server = serve_at(&path, Duration::ZERO);
+        let _server = serve_at(&path, Duration::from_secs(3_600));
         let mut keys = Vec::new();
         let done = ask(&path, &Request::Scan(rows("films")), |answer| {
             if let Some(Answer::Row { key, value }) = answer {
@@ -387,8 +392,9 @@ mod tests {
         });
         assert_eq!(done.expect("answered"), Some(vec![("rows".to_owned(), "3".to_owned())]));
         assert_eq!(keys, [0, 1, 2]);
-        let refused = ask(&path, &Request::Info {}, |_| ControlFlow::Continue(()));
-        assert!(matches!(refused, Err(AskError::Refused(why)) if why == "no Info here"));
+        let check = Request::Check { rate: None };
+        let refused = ask(&path, &check, |_| ControlFlow::Continue(()));
+        assert!(matches!(refused, Err(AskError::Refused(why)) if why == "no Check { rate: None } here"));
         let nowhere = ask(&dir.path().join("none"), &Request::Info {}, |_| ControlFlow::Continue(()));
         assert!(matches!(nowhere, Err(AskError::Unreachable(_))));
     }
@@ -424,6 +430,23 @@ mod tests {
         }
     }
 
+    /// Many clients ask, read some progress, and leave; the last of them gets the end of its connection.
+    #[test]
+    fn threads_of_clients_that_left_close_their_connections() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = dir.path().join("sock");
+        let _server = serve_at(&path, Duration::from_secs(3_600));
+        let line = serde_json::to_string(&Request::Info {}).expect("written") + "\n";
+        let mut asked = client(&path, line.as_bytes());
+        let mut first = [0];
+        asked.read_exact(&mut first).expect("the request is under way");
+        asked.shutdown(std::net::Shutdown::Read).expect("shut");
+        // The thread finds that nothing more is read, and closes its side without another request.
+        while rustix::net::send(&asked, b"x", rustix::net::SendFlags::NOSIGNAL).is_ok() {
+            std::thread::yield_now();
+        }
+    }
+
     /// The drop waits for the thread of a request whose client reads nothing.
     #[test]
     fn close_ends_requests_whose_clients_take_nothing() {
@@ -437,7 +460,8 @@ mod tests {
         drop(server);
         let mut rest = Vec::new();
         silent.read_to_end(&mut rest).expect("read");
-        assert!(!rest.ends_with(b"}}\n") || !rest.windows(6).any(|part| part == b"\"done\""), "it has no last line");
+        let ends = [&b"{\"done\""[..], b"{\"error\""];
+        assert!(ends.iter().all(|end| !rest.windows(end.len()).any(|part| part == *end)), "it has a last line");
     }
 
     /// Another user gets the answer of a refusal even if the file's permissions let the connection in. Only root can

@@ -1,6 +1,7 @@
 //! `millpond backup DIR|SOCKET TO` and `millpond restore FROM DIR`: a copy of a database at one moment, and a database of it.
 
 use std::ops::ControlFlow;
+use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -8,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use millpond::{BackupReport, ByteSize, Db, Error, Options, WorkOptions};
-use millpond_server::{Facts, Request};
+use millpond_server::{Bytes, Facts, Request};
 
 use crate::exit::{Answer, Failure};
 use crate::output::print;
@@ -83,7 +84,8 @@ fn of_running(args: &BackupArgs, stop: &Arc<AtomicBool>) -> Result<Answer, Failu
     let to = std::path::absolute(&args.to).map_err(|why| {
         Failure::message(format!("cannot tell where '{}' is: {why}; name all of the path", args.to.display()))
     })?;
-    let request = Request::Backup { to, rate: args.rate.map(|rate| rate.as_u64()) };
+    let request =
+        Request::Backup { to: Bytes(to.into_os_string().into_vec()), rate: args.rate.map(|rate| rate.as_u64()) };
     let Some(facts) = ask_watched("backing up", &args.target, &request, stop)? else { return Ok(Answer::Interrupted) };
     print(&text(("backup:", &args.to), ("of:", &args.target), facts, started.elapsed()))?;
     Ok(Answer::Yes)

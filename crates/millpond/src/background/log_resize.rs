@@ -11,6 +11,7 @@ use crate::base::aligned::to_u64;
 use crate::base::error::{Error, closed};
 use crate::base::sync::TurnGuard;
 use crate::base::waits::WaitClass;
+use crate::engine::redo_change::STEP;
 use crate::engine::{CheckpointGoal, Engine};
 use crate::io::device::Files;
 use crate::options::{Options, REDO_PAGES_MIN, bytes, needed_capacity};
@@ -64,13 +65,13 @@ pub(crate) fn set_capacity(engine: &Engine, capacity: ByteSize) -> Result<(), Er
         );
         return Err(Error::InvalidOptions(message.into()));
     }
-    // A thread that was to give it another one no longer is.
-    engine.redo_change.take_asked();
     let new = NewRing::reserve(engine, capacity.as_u64())?;
     new.map_or(Ok(()), |new| new.go_over(engine, &|_| engine.check_writable()))?;
     if engine.redo_change.most() > 0 {
-        engine.redo_change.set_most(capacity.as_u64());
+        engine.redo_change.set_most(engine.core.log.geometry().0.capacity());
     }
+    // Another one that was asked for meanwhile no longer is. What is asked for from here on is looked at by its turn.
+    engine.redo_change.take_asked();
     // An earlier failure no longer matters.
     engine.redo_change.tell(None);
     Ok(())
@@ -80,8 +81,11 @@ pub(crate) fn set_capacity(engine: &Engine, capacity: ByteSize) -> Result<(), Er
 /// it grow from there. A new thread in `threads` makes files of more than [`AT_ONCE_MAX`], and those of a log that
 /// grows.
 pub(crate) fn change_at_open(engine: &Arc<Engine>, threads: &mut Threads, options: &Options) -> Result<(), Error> {
-    let (ring, change) = (engine.core.log.geometry().0, &engine.redo_change);
+    let (ring, switch) = engine.core.log.geometry();
+    // A crash may have interrupted a change.
+    let (ring, change) = (switch.map_or(ring, |switch| switch.to), &engine.redo_change);
     let most = options.redo_capacity_most(engine.frames_max, to_u64(engine.core.store.page_size()));
+    let most = Geometry::of(0, most).capacity();
     let least = options.redo_capacity_least(most);
     let wanted = options.redo_capacity.map_or(ring.capacity(), |_| ring.capacity().clamp(least, most));
     let is_other = Geometry::of(ring.generation, wanted) != ring;
@@ -100,34 +104,64 @@ pub(crate) fn change_at_open(engine: &Arc<Engine>, threads: &mut Threads, option
     threads.ring_at_end(&change.bell);
     threads.start("mp-redo-files", engine, |engine, end| {
         while !end.is_near() {
-            match engine.redo_change.take_asked() {
-                0 => engine.redo_change.bell.wait(),
-                asked => make_beside_load(engine, end, asked),
+            if !make_beside_load(engine, end) {
+                engine.redo_change.bell.wait();
             }
         }
         Ok(())
     })
 }
 
-/// Gives the log another capacity. Takes half of the device's time while no other thread waits. A failure stops
-/// nothing: the old files still serve.
-fn make_beside_load(engine: &Engine, end: &End, capacity: u64) {
+/// Gives the log the capacity that was asked for. False: none was. Takes half of the device's time while no other
+/// thread waits. A failure stops nothing: the old files still serve.
+fn make_beside_load(engine: &Engine, end: &End) -> bool {
+    let change = &engine.redo_change;
+    if !change.is_asked() {
+        return false;
+    }
     let _turn = engine.redo_turn();
-    let size = ByteSize::b(capacity);
-    engine.redo_change.tell(Some(format!("{size} are being made")));
+    // A change by a user may have come first.
+    let (asked, most, now) = (change.take_asked(), change.most(), engine.core.log.geometry().0.capacity());
+    let is_growth = most > 0 && asked > now && now <= most;
+    if asked == 0 || most > 0 && (asked > most || asked <= now && now <= most) {
+        return true;
+    }
+    // The padding of a switch would break a backup's hold on the log. The next tick asks again.
+    if is_growth && engine.log_hold.lock().is_some() {
+        change.try_again();
+        return true;
+    }
+    let size = ByteSize::b(asked);
+    change.tell(Some(format!("{size} are being made")));
     let rest = |took_ns| {
-        let nobody_waits = engine.redo_change.waiting.load(Ordering::Relaxed) == 0;
+        let nobody_waits = change.waiting.load(Ordering::Relaxed) == 0;
         if end.rest(if nobody_waits { took_ns } else { 0 }) {
             return Err(closed());
         }
         engine.check_writable()
     };
-    let made = check_room(engine, capacity).and_then(|()| NewRing::reserve(engine, capacity));
+    let room = if is_growth { check_room(engine, asked) } else { Ok(()) };
+    let made = room.and_then(|()| NewRing::reserve(engine, asked));
     let made = made.and_then(|new| new.map_or(Ok(()), |new| new.go_over(engine, &rest)));
-    engine.redo_change.tell(made.err().map(|why| format!("{size} could not be made: {why}")));
+    change.tell(made.err().map(|why| format!("{size} could not be made: {why}")));
+    true
 }
 
-/// An error if the new files would take room that the load needs soon.
+/// Has a log grow by a step now, if it is one that grows: a backup needs more room. Returns whether it has grown.
+pub(crate) fn grow_now(engine: &Engine) -> Result<bool, Error> {
+    let _turn = engine.redo_turn();
+    engine.check_writable()?;
+    let (now, most) = (engine.core.log.geometry().0.capacity(), engine.redo_change.most());
+    let wanted = most.min(now * STEP);
+    if wanted <= now || check_room(engine, wanted).is_err() {
+        return Ok(false);
+    }
+    let new = NewRing::reserve(engine, wanted)?;
+    new.map_or(Ok(()), |new| new.go_over(engine, &|_| engine.check_writable()))?;
+    Ok(true)
+}
+
+/// An error if the files of a log that grows would take room that the load needs soon.
 fn check_room(engine: &Engine, capacity: u64) -> Result<(), Error> {
     let files = engine.files.lock().clone().ok_or_else(closed)?;
     match files.free_bytes() {

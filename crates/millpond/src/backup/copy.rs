@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use bytesize::ByteSize;
 
+use crate::background::log_resize::grow_now;
 use crate::backup::manifest::Manifest;
 use crate::backup::moment::Moment;
 use crate::backup::options::{BackupReport, WorkOptions};
@@ -42,9 +43,19 @@ pub(crate) fn back_up(
 ) -> Result<BackupReport, Error> {
     engine.check_changeable()?;
     check_empty(files)?;
-    let made = Moment::hold(engine).and_then(|moment| moment.copy(files, &mut options));
-    // What cannot be removed has no manifest.
-    made.inspect_err(|_| _ = remove_all(files))
+    loop {
+        let (made, lost_log) = match Moment::hold(engine) {
+            Ok(moment) => (moment.copy(files, &mut options), moment.lost_log.get()),
+            Err(error) => (Err(error), false),
+        };
+        let Err(error) = made else { return made };
+        // What cannot be removed has no manifest.
+        let removed = remove_all(files);
+        // A log that begins small may be too short for a backup beside the load.
+        if !lost_log || removed.is_err() || !grow_now(engine)? {
+            return Err(error);
+        }
+    }
 }
 
 impl Moment<'_> {
@@ -60,6 +71,7 @@ impl Moment<'_> {
         let data = self.frozen.create_data(files)?;
         let mut pages = 0;
         self.each_zone(options, 0, |zone, read, bytes| {
+            let read = read?;
             pages += read.images;
             match read.damage.into_iter().next() {
                 None => self.frozen.write_zone(&*data, zone, &bytes[..read.end]),
@@ -95,8 +107,9 @@ impl Moment<'_> {
 
     /// The error after the keeper has broken the hold on the log.
     fn log_needed(&self, files: &dyn Files) -> Error {
+        self.lost_log.set(true);
         let message = format!(
-            "the backup was given up: writers needed the room of the log before it was copied to '{}': back up to a faster device, or set a larger redo_capacity",
+            "the backup was given up: writers needed the room of the log before it was copied to '{}': back up to a faster device, or give it a larger one (Db::set_redo_capacity)",
             files.place()
         );
         self.engine.check_usable().err().unwrap_or_else(|| Error::out_of_space(message))

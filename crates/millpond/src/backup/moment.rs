@@ -1,5 +1,6 @@
 //! A moment of the database that is held while its images are read: what a backup copies, and what a check verifies.
 
+use std::cell::Cell;
 use std::sync::Arc;
 
 use crate::backup::options::WorkOptions;
@@ -25,6 +26,8 @@ pub(crate) struct Moment<'e> {
     pub(crate) frozen: Box<Frozen>,
     /// The log up to here has all that changed the frozen map.
     pub(super) lsn: Lsn,
+    /// Writers needed the log before it was copied.
+    pub(super) lost_log: Cell<bool>,
 }
 
 impl Drop for Moment<'_> {
@@ -45,7 +48,9 @@ impl<'e> Moment<'e> {
             engine.checkpoint_wait(CheckpointGoal::Freeze(Arc::clone(&into)))?;
             let answer = into.lock().take();
             match answer {
-                Some(Freeze::Frozen(frozen, lsn)) => return Ok(Moment { engine, frozen, lsn }),
+                Some(Freeze::Frozen(frozen, lsn)) => {
+                    return Ok(Moment { engine, frozen, lsn, lost_log: Cell::new(false) });
+                }
                 Some(Freeze::Busy) => {
                     let message =
                         "another backup or check of this database is under way: wait for its end, and try again";
@@ -79,7 +84,7 @@ impl<'e> Moment<'e> {
         &self,
         options: &mut WorkOptions,
         more: u64,
-        mut each: impl FnMut(usize, ZoneRead, &[u8]) -> Result<(), Error>,
+        mut each: impl FnMut(usize, Result<ZoneRead, Error>, &[u8]) -> Result<(), Error>,
     ) -> Result<(), Error> {
         let store = &self.engine.core.store;
         while !store.is_at_rest() {
@@ -92,13 +97,16 @@ impl<'e> Moment<'e> {
         for zone in 0..self.frozen.zones {
             let read = store.read_frozen(&self.frozen, zone, &named, &mut buf);
             self.check_held()?;
-            let read = read?;
-            if !read.is_empty() {
+            let done = to_u64((zone + 1) * ZONE_BYTES);
+            if read.as_ref().map_or(true, |read| !read.is_empty()) {
                 each(zone, read, &buf)?;
-                pace.wait(ZONE_BYTES);
+                pace.wait(ZONE_BYTES, || {
+                    self.check_held()?;
+                    options.tell(done, total)
+                })?;
             }
             store.unpin_zone(zone);
-            options.tell(to_u64((zone + 1) * ZONE_BYTES), total)?;
+            options.tell(done, total)?;
         }
         Ok(())
     }

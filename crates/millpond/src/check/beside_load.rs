@@ -30,6 +30,9 @@ use crate::schema::index_key::EntryBytes;
 /// Bytes of rows between two looks at rate and progress.
 const TOGETHER: usize = 1 << 20;
 
+/// Most problems that are told one by one, beside those of indexes.
+const TOLD_MAX: usize = 1000;
+
 /// Seeds of the two hashes of an entry.
 const SEEDS: [u64; 2] = [0x243F_6A88_85A3_08D3, 0x1319_8A2E_0370_7344];
 
@@ -54,17 +57,19 @@ impl Sums {
 /// Checks the database of `engine`.
 pub(crate) fn check_beside_load(engine: &Arc<Engine>, options: WorkOptions) -> Result<CheckReport, Error> {
     engine.check_changeable()?;
-    let mut check = Check {
-        engine,
-        pace: Pace::new(options.rate_on(engine.write_capacity())),
-        options,
-        done: 0,
-        total: 0,
-        report: CheckReport::default(),
-    };
-    check.images()?;
-    for (name, _) in names(engine)? {
-        check.tree(&name)?;
+    let pace = Pace::new(options.rate_on(engine.write_capacity()));
+    let reading = Reading { engine, pace, options, unpaid: 0, done: 0, total: 0 };
+    let mut check = Check { engine, reading, report: CheckReport::default(), untold: 0 };
+    match check.all() {
+        Err(error) if check.report.problems.is_empty() || matches!(error, Error::Cancelled(_) | Error::Closed(_)) => {
+            return Err(error);
+        }
+        // What was found so far is told.
+        Err(error) => check.report.problems.push(format!("the check ended early: {error}")),
+        Ok(()) => {}
+    }
+    if check.untold > 0 {
+        check.report.problems.push(format!("{} more of such problems", check.untold));
     }
     Ok(check.report)
 }
@@ -78,13 +83,47 @@ fn names(engine: &Engine) -> Result<Vec<(String, Entry)>, Error> {
 /// A check under way.
 struct Check<'e> {
     engine: &'e Arc<Engine>,
+    reading: Reading<'e>,
+    report: CheckReport,
+    /// Problems beyond [`TOLD_MAX`].
+    untold: u64,
+}
+
+/// The reading of rows, at the rate of the check.
+struct Reading<'e> {
+    engine: &'e Arc<Engine>,
     options: WorkOptions,
     pace: Pace,
+    /// Bytes of rows that were not waited for yet.
+    unpaid: usize,
     /// Bytes that were read.
     done: u64,
     /// Bytes of the data file, and of the pages of all trees.
     total: u64,
-    report: CheckReport,
+}
+
+impl Reading<'_> {
+    /// Notes bytes of rows.
+    fn read(&mut self, bytes: usize) -> Result<(), Error> {
+        self.unpaid += bytes;
+        if self.unpaid < TOGETHER { Ok(()) } else { self.pay() }
+    }
+
+    fn pay(&mut self) -> Result<(), Error> {
+        let (unpaid, engine, options) = (std::mem::take(&mut self.unpaid), self.engine, &mut self.options);
+        let (done, total) = (self.done, self.total);
+        self.pace.wait(unpaid, || {
+            engine.check_usable()?;
+            options.tell(done, total)
+        })?;
+        options.tell(done, total)
+    }
+
+    /// Notes that a tree of `pages` was read.
+    fn ended(&mut self, pages: u64) -> Result<(), Error> {
+        self.done = self.total.min(self.done + pages * to_u64(self.engine.core.store.page_size()));
+        self.pay()
+    }
 }
 
 /// The trees of a name.
@@ -94,20 +133,42 @@ enum Trees {
 }
 
 impl Check<'_> {
+    fn all(&mut self) -> Result<(), Error> {
+        self.images()?;
+        for (name, _) in names(self.engine)? {
+            self.tree(&name)?;
+        }
+        Ok(())
+    }
+
+    fn tell(&mut self, problem: String) {
+        if self.report.problems.len() < TOLD_MAX {
+            self.report.problems.push(problem);
+        } else {
+            self.untold += 1;
+        }
+    }
+
     /// Verifies the image of every page.
     fn images(&mut self) -> Result<(), Error> {
         let moment = Moment::hold(self.engine)?;
         // Nothing of the log is read.
         self.engine.end_log_hold();
         let of_trees = self.engine.core.store.used_in_all() * to_u64(self.engine.core.store.page_size());
-        let report = &mut self.report;
-        moment.each_zone(&mut self.options, of_trees, |_, read, _| {
-            report.pages += read.images;
-            report.problems.extend(read.damage.iter().map(Error::to_string));
+        let mut options = std::mem::take(&mut self.reading.options);
+        let read = moment.each_zone(&mut options, of_trees, |_, read, _| {
+            match read {
+                Ok(read) => {
+                    self.report.pages += read.images;
+                    read.damage.iter().for_each(|damage| self.tell(damage.to_string()));
+                }
+                Err(error) => self.tell(error.to_string()),
+            }
             Ok(())
-        })?;
-        (self.done, self.total) = (moment.bytes(), moment.bytes() + of_trees);
-        Ok(())
+        });
+        self.reading.options = options;
+        (self.reading.done, self.reading.total) = (moment.bytes(), moment.bytes() + of_trees);
+        read
     }
 
     /// Checks the rows of a name, and the indexes.
@@ -163,11 +224,11 @@ impl Check<'_> {
                 continue;
             }
             let before = self.report.problems.len();
-            let compared = check_indexes(of, std::slice::from_ref(index), &[found.entries], &mut self.report);
+            let tick = &mut |bytes| self.reading.read(bytes);
+            let compared = check_indexes(of, std::slice::from_ref(index), &[found.entries], &mut self.report, tick);
             if self.is_whole(&index.entries, compared)? && self.report.problems.len() == before {
                 let (has, make) = (found.entries, wanted.entries);
-                let problem = format!("{}: it has {has} entries, others than the {make} that rows make", index.entries);
-                self.report.problems.push(problem);
+                self.tell(format!("{}: it has {has} entries, others than the {make} that rows make", index.entries));
             }
         }
         Ok(())
@@ -181,28 +242,20 @@ impl Check<'_> {
         mut each: impl FnMut(&[u8], &[u8]),
     ) -> Result<(), Error> {
         let pages = self.engine.core.store.used_count(tree.space);
-        let (mut scan, mut before, mut read) = (of.all(tree), None::<Vec<u8>>, 0);
+        let (mut scan, mut before) = (of.all(tree), None::<Vec<u8>>);
         self.report.trees += 1;
         while let Some((key, value)) = scan.next_row()? {
             if let Some(before) = before.as_deref().filter(|before| *before >= key) {
-                let (before, key) = (quoted(before), quoted(key));
-                self.report.problems.push(format!("{tree}: key {key} comes behind {before}"));
+                self.tell(format!("{tree}: key {} comes behind {}", quoted(key), quoted(before)));
             }
             let last = before.get_or_insert_default();
             last.clear();
             last.extend_from_slice(key);
             each(key, value);
             self.report.entries += 1;
-            read += key.len() + value.len();
-            if read >= TOGETHER {
-                self.pace.wait(read);
-                self.options.tell(self.done, self.total)?;
-                read = 0;
-            }
+            self.reading.read(key.len() + value.len())?;
         }
-        self.pace.wait(read);
-        self.done = self.total.min(self.done + pages * to_u64(self.engine.core.store.page_size()));
-        self.options.tell(self.done, self.total)
+        self.reading.ended(pages)
     }
 
     /// Whether a tree was read to its end. Damage is a problem of the report.
@@ -212,7 +265,7 @@ impl Check<'_> {
             // It was dropped or truncated.
             Err(Error::TreeNotFound(_)) => Ok(false),
             Err(error @ Error::Corruption(_)) => {
-                self.report.problems.push(format!("{tree}: {error}"));
+                self.tell(format!("{tree}: {error}"));
                 Ok(false)
             }
             Err(error) => Err(error),

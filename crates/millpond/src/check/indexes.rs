@@ -26,6 +26,12 @@ pub(crate) struct Compared<'t> {
     pub(crate) reader: Reader,
 }
 
+/// Is told of the bytes that were read, may wait, and ends the comparison with an error.
+pub(crate) type Tick<'t> = dyn FnMut(usize) -> Result<(), Error> + 't;
+
+/// Bytes that a lookup counts as: the page that it may read.
+const LOOKUP_BYTES: usize = 4096;
+
 impl Compared<'_> {
     /// A scan of all rows of a tree of the table.
     pub(crate) fn all(&self, tree: &Arc<TreeState>) -> Scan {
@@ -76,10 +82,11 @@ impl Findings<'_> {
     }
 
     /// Finds the entries whose row has other fields, or does not exist.
-    fn find_surplus(&mut self, of: &Compared<'_>, report: &mut CheckReport) -> Result<(), Error> {
+    fn find_surplus(&mut self, of: &Compared<'_>, report: &mut CheckReport, tick: &mut Tick<'_>) -> Result<(), Error> {
         let (mut scan, mut fields) = (of.all(&self.index.entries), Vec::new());
         let definition = &self.index.definition;
         while let Some((entry, value)) = scan.next_row()? {
+            tick(entry.len() + LOOKUP_BYTES)?;
             let Some(key) = definition.split_entry(entry, value, &mut fields) else {
                 self.tell(report, format_args!("the entry {} is none", quoted(entry)));
                 continue;
@@ -104,12 +111,13 @@ pub(crate) fn check_indexes(
     indexes: &[Arc<IndexState>],
     sizes: &[u64],
     report: &mut CheckReport,
+    tick: &mut Tick<'_>,
 ) -> Result<(), Error> {
     let mut all: Vec<Findings<'_>> = indexes.iter().map(|index| Findings { index, right: 0, problems: 0 }).collect();
     if all.is_empty() {
         return Ok(());
     }
-    let compared = compare(of, sizes, &mut all, report);
+    let compared = compare(of, sizes, &mut all, report, tick);
     for findings in all {
         report.index_entries += findings.right;
         if let Some(more) = findings.problems.checked_sub(TOLD_MAX).filter(|more| *more > 0) {
@@ -119,16 +127,23 @@ pub(crate) fn check_indexes(
     compared
 }
 
-fn compare(of: &Compared<'_>, sizes: &[u64], all: &mut [Findings<'_>], report: &mut CheckReport) -> Result<(), Error> {
+fn compare(
+    of: &Compared<'_>,
+    sizes: &[u64],
+    all: &mut [Findings<'_>],
+    report: &mut CheckReport,
+    tick: &mut Tick<'_>,
+) -> Result<(), Error> {
     let mut rows = of.all(&of.table.rows);
     while let Some((key, row)) = rows.next_row()? {
+        tick(key.len() + row.len() + all.len() * LOOKUP_BYTES)?;
         for findings in &mut *all {
             findings.check_row(of, key, row, report)?;
         }
     }
     for (findings, size) in all.iter_mut().zip(sizes) {
         if findings.right != *size {
-            findings.find_surplus(of, report)?;
+            findings.find_surplus(of, report, tick)?;
         }
     }
     Ok(())

@@ -11,7 +11,7 @@ use crate::base::bell::Bell;
 use crate::base::sync::{Mutex, Rank, Turn};
 
 /// A log grows by this factor at a time.
-const STEP: u64 = 4;
+pub(crate) const STEP: u64 = 4;
 
 /// A log grows once this part of it is in use, and as many bytes of pages are dirty.
 const WORTH: u64 = 4;
@@ -77,6 +77,16 @@ impl RedoChange {
     pub(crate) fn ask(&self, capacity: u64) {
         self.asked.store(capacity, Ordering::Relaxed);
         self.bell.ring();
+    }
+
+    /// Whether a capacity was asked for.
+    pub(crate) fn is_asked(&self) -> bool {
+        self.asked.load(Ordering::Relaxed) > 0
+    }
+
+    /// Lets the next look ask again.
+    pub(crate) fn try_again(&self) {
+        self.not_before.store(0, Ordering::Relaxed);
     }
 
     /// The capacity that was asked for; 0: none.

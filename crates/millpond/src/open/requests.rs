@@ -3,7 +3,10 @@
 //! Each runs on a thread of its own, as work in the background: its waits are not among those of operations. It keeps
 //! at most a snapshot or the pins of a backup, which no writer waits for. It ends when its client leaves.
 
+use std::ffi::OsStr;
 use std::ops::{Bound, ControlFlow};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 use std::sync::Arc;
 
 use bytesize::ByteSize;
@@ -12,6 +15,7 @@ use millpond_server::{Bytes, Client, Facts, Gone, Request, Rows};
 use crate::backup::copy::back_up_to;
 use crate::backup::options::WorkOptions;
 use crate::base::error::Error;
+use crate::base::quoted::quoted;
 use crate::check::beside_load::check_beside_load;
 use crate::ddl::{catalog, open_table, open_tree};
 use crate::engine::Engine;
@@ -27,6 +31,9 @@ use crate::schema::catalog_entry::Entry;
 use crate::schema::key_range::KeyBounds;
 use crate::store::superblock::{FORMAT, uuid_text};
 
+/// The longest value that the socket sends, in bytes.
+const VALUE_MAX: usize = 64 << 20;
+
 /// Rows that are counted between two looks whether the client is there.
 const COUNTED_TOGETHER: u64 = 10_000;
 
@@ -39,11 +46,12 @@ pub(super) fn answer(
 ) -> Result<Facts, Error> {
     match request {
         Request::Backup { to, rate } => {
+            let to = Path::new(OsStr::from_bytes(&to.0));
             if !to.is_absolute() {
                 let message = format!("the path '{}' is not absolute: name all of it", to.display());
                 return Err(Error::InvalidOptions(message.into()));
             }
-            let report = watched(rate, client, |options| back_up_to(engine, &to, options))?;
+            let report = watched(rate, client, |options| back_up_to(engine, to, options))?;
             Ok(facts([
                 ("LSN", report.lsn.to_string()),
                 ("pages", report.pages.to_string()),
@@ -75,16 +83,18 @@ pub(super) fn answer(
         Request::Get { of, key } => {
             let of = Named::find(engine, &of)?;
             let row = of.unless_ended(of.rows().get(engine, &key.0, of.reader.view()))?;
-            row.map_or(Ok(()), |value| client.row(&key.0, &value)).map_err(gone)?;
+            if let Some(value) = row {
+                send(client, &key.0, &value)?;
+            }
             Ok(Facts::new())
         }
         Request::Scan(rows) => {
-            let read = read(engine, &rows, |key, value, _| client.row(key, value))?;
+            let read = read(engine, &rows, true, |key, value, _| send(client, key, value))?;
             Ok(facts([("rows", read.to_string())]))
         }
         Request::Count(rows) => {
-            let counted = read(engine, &rows, |_, _, count| match count % COUNTED_TOGETHER {
-                0 => client.progress(count, count),
+            let counted = read(engine, &rows, false, |_, _, count| match count % COUNTED_TOGETHER {
+                0 => client.progress(count, count).map_err(gone),
                 _ => Ok(()),
             })?;
             Ok(facts([("rows", counted.to_string())]))
@@ -98,6 +108,18 @@ fn facts(all: impl IntoIterator<Item = (&'static str, String)>) -> Facts {
 
 fn gone(_: Gone) -> Error {
     Error::Cancelled("the client left, or took nothing for a minute".into())
+}
+
+/// Sends a row, unless its value is too long for memory: JSON takes several times its bytes.
+fn send(client: &mut Client, key: &[u8], value: &[u8]) -> Result<(), Error> {
+    if value.len() > VALUE_MAX {
+        let (key, len) = (quoted(key), value.len());
+        let message = format!(
+            "the value of key {key} has {len} bytes, and the socket takes {VALUE_MAX}: read it in the program that has the database open"
+        );
+        return Err(Error::ValueTooLong(message.into()));
+    }
+    client.row(key, value).map_err(gone)
 }
 
 /// Does work whose progress the client is told of, until it leaves.
@@ -114,11 +136,13 @@ fn watched<T>(
     }))
 }
 
-/// Reads rows at a snapshot, and calls `each` with the key, the value and the count so far. Returns the count.
+/// Reads rows at a snapshot, and calls `each` with the key, the value and the count so far. Returns the count. If the
+/// rows are not wanted, entries of an index are enough.
 fn read(
     engine: &Arc<Engine>,
     rows: &Rows,
-    mut each: impl FnMut(&[u8], &[u8], u64) -> Result<(), Gone>,
+    wants_rows: bool,
+    mut each: impl FnMut(&[u8], &[u8], u64) -> Result<(), Error>,
 ) -> Result<u64, Error> {
     let of = Named::find(engine, &rows.of)?;
     let index = rows.index.as_deref().map(|name| of.index(engine, name)).transpose()?;
@@ -138,20 +162,21 @@ fn read(
     {
         count += 1;
         match &index {
-            None => each(key, value, count),
-            Some(index) => {
+            Some(index) if wants_rows => {
                 let key = index.definition.split_entry(key, value, &mut fields);
                 let row = key.map(|key| of.unless_ended(of.rows().get(engine, key, of.reader.view()))).transpose()?;
                 match (key, row.flatten()) {
-                    (Some(key), Some(row)) => each(key, &row, count),
+                    (Some(key), Some(row)) if index.definition.has_fields(key, &row, &fields) => {
+                        each(key, &row, count)?;
+                    }
                     _ => {
                         let message = format!("{} does not agree with its table: see `millpond check`", index.entries);
                         return Err(Error::Corruption(message.into()));
                     }
                 }
             }
+            _ => each(key, value, count)?,
         }
-        .map_err(gone)?;
     }
     Ok(count)
 }

@@ -181,7 +181,7 @@ mod tests {
         match name {
             "group_access" => "read",
             "buffer_pool_size" | "buffer_pool_size_max" => "300MiB",
-            "redo_capacity" | "log_recent_closed_size" => "64MiB",
+            "redo_capacity" | "redo_capacity_min" | "log_recent_closed_size" => "64MiB",
             "recovery_time_target"
             | "max_snapshot_age"
             | "idle_transaction_timeout"

@@ -80,7 +80,7 @@ declare_options! {
         ///
         /// A log that is larger than asked for becomes smaller at open. To have a log of a certain capacity at once,
         /// call [`Db::set_redo_capacity`](crate::Db::set_redo_capacity).
-        redo_capacity: ByteSize, or "a fourth of the pool, at least 256MiB";
+        redo_capacity: ByteSize, or "256MiB, or a fourth of the pool";
         SIZE, range: "128 pages to 1TiB", changes: online, models: "innodb_redo_log_capacity",
         help: "Most redo log bytes: the log begins small and grows";
 
@@ -491,7 +491,7 @@ mod tests {
         }
         let said = |name| info(name).default();
         assert!(said("page_size").starts_with(&size_text(ByteSize::b(DEFAULT_PAGE_SIZE))));
-        assert!(said("redo_capacity").ends_with(&size_text(ByteSize::b(DEFAULT_REDO_CAPACITY))));
+        assert!(said("redo_capacity").starts_with(&size_text(ByteSize::b(DEFAULT_REDO_CAPACITY))));
         assert!(said("page_store").starts_with(&PageStoreKind::default().text()));
     }
 

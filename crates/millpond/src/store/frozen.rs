@@ -10,6 +10,7 @@
 //!           keeper breaks the hold, and the backup fails, before writers would feel that the log is longer.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::Arc;
 
 use super::checkpoint::encode;
@@ -120,7 +121,7 @@ impl PageStore {
         let offset = self.offset(SlotId(first));
         let reading = |e| Error::io(&format!("read {ZONE_BYTES} bytes at {offset} of '{}'", self.data.name()), e);
         self.data.read_at(buf, offset).map_err(reading)?;
-        let mut found = ZoneRead::default();
+        let (mut found, mut owners) = (ZoneRead::default(), None);
         for (at, image) in (0..).zip(buf.chunks_mut(self.page_size())) {
             if !named.has(first + at) {
                 image.fill(0);
@@ -132,8 +133,9 @@ impl PageStore {
             let problem = match self.slot_of(entry) == Some(SlotId(first + at)) {
                 true => self.problem_of(id, entry, image).map(|problem| (id, entry, problem)),
                 false => {
-                    let of_slot = |(_, entry): &(PageId, MapEntry)| self.slot_of(*entry) == Some(SlotId(first + at));
-                    frozen.all().find(of_slot).map(|(id, entry)| {
+                    // One pass over the map for a zone, however much is damaged.
+                    let owners = owners.get_or_insert_with(|| self.owners(frozen, first..first + per_zone));
+                    owners.get(&(first + at)).map(|&(id, entry)| {
                         let problem = self.problem_of(id, entry, image);
                         (id, entry, problem.unwrap_or_else(|| "it is of another page".to_owned()))
                     })
@@ -146,6 +148,12 @@ impl PageStore {
             found.end = to_usize(at + 1) * self.page_size();
         }
         Ok(found)
+    }
+
+    /// The pages whose images are in these slots, by slot.
+    fn owners(&self, frozen: &Frozen, slots: Range<u64>) -> BTreeMap<u64, (PageId, MapEntry)> {
+        let in_slot = |(id, entry): (PageId, MapEntry)| self.slot_of(entry).map(|slot| (slot.0, (id, entry)));
+        frozen.all().filter_map(in_slot).filter(|(slot, _)| slots.contains(slot)).collect()
     }
 
     fn damaged(&self, id: PageId, entry: MapEntry, problem: &str) -> Error {

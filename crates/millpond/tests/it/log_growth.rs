@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use millpond::simulation::{SimulatedDisk, Unsynced, run, sleep_ns};
-use millpond::{ByteSize, Db, Durability, Options};
+use millpond::simulation::{ServiceTime, SimulatedDisk, Unsynced, run, sleep_ns, spawn};
+use millpond::{ByteSize, Db, Durability, Options, WorkOptions, restore_on};
 
 use crate::crash_matrix::stride;
 use crate::support::{SLOW, SMALL, disk_of, open, recover};
@@ -151,6 +151,66 @@ fn crash_while_the_log_grows_loses_nothing() {
         crashes += 1;
     }
     assert!(crashes > 10, "{crashes}");
+}
+
+/// While a load has the log grow, a user asks for another capacity: that one stays.
+#[test]
+fn capacity_that_a_user_sets_beside_growth_stays() {
+    for (seed, wanted) in (0..).zip([ByteSize::mib(1), ByteSize::mib(3), ByteSize::mib(8)]) {
+        let disk = SimulatedDisk::with_image(SimulatedDisk::new().image(), SLOW);
+        run(seed, || {
+            let db = open(&disk, options());
+            let tree = db.create_tree("t").expect("created");
+            let writer = spawn("writer", move || {
+                (0..3000u32).for_each(|row| tree.put(row.reverse_bits().to_be_bytes(), [7; 600]).expect("written"));
+            });
+            while told(&db).is_none() {
+                sleep_ns(10_000_000);
+            }
+            db.set_redo_capacity(wanted).expect("set");
+            assert!(is_about(&db, wanted), "{wanted}: {}", db.stats().log_capacity);
+            writer.expect("a thread").join().expect("no panic");
+            sleep_ns(2_000_000_000);
+            assert!(is_about(&db, wanted), "{wanted}: {}", db.stats().log_capacity);
+            db.close().expect("closed");
+        });
+        assert_eq!(recover(&disk).expect("sound")["t"].len(), 3000);
+    }
+}
+
+/// A backup beside a load that fills the small log: the log grows for it, and the backup has all that came before it.
+#[test]
+fn backup_beside_a_load_has_the_log_grow() {
+    let disk = SimulatedDisk::with_image(SimulatedDisk::new().image(), SLOW);
+    let slower = ServiceTime { write_ns: 10 * SLOW.write_ns, ..SLOW };
+    let to = SimulatedDisk::with_image(SimulatedDisk::new().image(), slower);
+    let (rows, _) = run(3, || {
+        let db = open(&disk, options());
+        let tree = db.create_tree("t").expect("created");
+        let writers: Vec<_> = (0..3u32)
+            .map(|writer| {
+                let tree = tree.clone();
+                let write = move || {
+                    for row in 0..1500u32 {
+                        tree.put((3 * row + writer).reverse_bits().to_be_bytes(), [7; 600]).expect("written");
+                    }
+                };
+                spawn("writer", write).expect("a thread")
+            })
+            .collect();
+        sleep_ns(300_000_000);
+        let before = tree.scan(..).count();
+        db.backup_on(&to, WorkOptions::new()).expect("backed up");
+        assert!(!is_about(&db, FIRST), "{}", db.stats().log_capacity);
+        writers.into_iter().for_each(|writer| writer.join().expect("no panic"));
+        db.close().expect("closed");
+        before
+    });
+    let restored = SimulatedDisk::new();
+    restore_on(&to, &restored).expect("restored");
+    let found = recover(&restored).expect("sound")["t"].len();
+    assert!(rows > 0 && (rows..4500).contains(&found), "{rows} before, {found} in the backup");
+    assert_eq!(recover(&disk).expect("sound")["t"].len(), 4500);
 }
 
 /// On real files, with all defaults.

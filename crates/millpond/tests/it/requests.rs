@@ -2,6 +2,7 @@
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::ops::ControlFlow;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
@@ -77,6 +78,10 @@ fn answer(dir: &Path, request: &Request) -> Result<(Vec<OwnedRow>, Facts), Strin
     }
 }
 
+fn path_of(path: &Path) -> Bytes {
+    Bytes(path.as_os_str().as_bytes().to_vec())
+}
+
 /// Does `work` while a thread moves money.
 fn beside_transfers<T>(db: &Db, work: impl FnOnce() -> T) -> T {
     let is_over = AtomicBool::new(false);
@@ -123,7 +128,7 @@ fn reads_of_other_processes_are_of_one_snapshot() {
     for (request, part) in [
         (Request::Count(rows("films")), "no tree or table 'films'"),
         (Request::Scan(Rows { index: Some("x".to_owned()), ..rows("accounts") }), "has no index 'x'"),
-        (Request::Backup { to: "relative".into(), rate: None }, "'relative' is not absolute"),
+        (Request::Backup { to: Bytes(b"relative".to_vec()), rate: None }, "'relative' is not absolute"),
     ] {
         let why = answer(dir.path(), &request).expect_err("refused");
         assert!(why.contains(part), "{why}");
@@ -146,10 +151,10 @@ fn check_and_backup_of_another_process_go_on_beside_writers() {
             let entries = (2 * ACCOUNTS).to_string();
             assert!(facts.contains(&("in indexes".to_owned(), entries)), "{facts:?}");
         }
-        let (_, facts) = answer(dir.path(), &Request::Backup { to: to.clone(), rate: None }).expect("answered");
+        let (_, facts) = answer(dir.path(), &Request::Backup { to: path_of(&to), rate: None }).expect("answered");
         assert!(facts.iter().any(|(name, _)| name == "LSN"), "{facts:?}");
     });
-    let why = answer(dir.path(), &Request::Backup { to: to.clone(), rate: None }).expect_err("refused");
+    let why = answer(dir.path(), &Request::Backup { to: path_of(&to), rate: None }).expect_err("refused");
     assert!(why.contains("is not empty"), "{why}");
     db.close().expect("closed");
     restore(&to, dir.path().join("db2"), WorkOptions::new()).expect("restored");

@@ -42,7 +42,7 @@ const PAGE_SIZE: ByteSize = ByteSize::kib(8);
 const BUFFER_POOL_SIZE: ByteSize = ByteSize::kib(1280);
 
 /// Capacities of the log, which wraps around several times in a round. The size changes every few rounds, so that an
-/// open has to make the log anew.
+/// open has to make the log anew, or the log grows.
 const REDO_CAPACITIES: [ByteSize; 2] = [ByteSize::mib(2), ByteSize::mib(3)];
 
 /// Where the log begins: it grows in the first rounds.
@@ -175,6 +175,10 @@ pub(crate) fn run(args: &CrashtestArgs) -> Result<Answer, Failure> {
     database_files::remove(&args.dir)?;
     if args.backups {
         round::remove_backups(args)?;
+        if oracle.restored == 0 {
+            talk("no backup was whole before a kill: ask for more rounds");
+            return Ok(Answer::Inconclusive);
+        }
     }
     // Relaxed: an independent flag.
     Ok(if stop.load(Ordering::Relaxed) { Answer::Interrupted } else { Answer::Yes })

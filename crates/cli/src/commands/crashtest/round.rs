@@ -150,6 +150,7 @@ fn judge_backups(args: &CrashtestArgs, round: u64, oracle: &mut Oracle) -> Resul
         count += 1;
     }
     remove_backups(args)?;
+    oracle.restored += count;
     Ok(Ok(count))
 }
 

@@ -127,8 +127,8 @@ fn back_up(db: &Db, dir: &Path, ends_at: Instant, pipe: &File) -> io::Result<()>
                     fs::remove_dir_all(to(older))?;
                 }
             }
-            // Writers needed the room of the log, which is very small.
-            Err(Error::OutOfSpace(_)) => {}
+            // Writers needed the room of the log, which is very small; or it is growing.
+            Err(Error::OutOfSpace(_) | Error::InUse(_)) => {}
             Err(error) => {
                 Frame::Fault { thread: backups::THREAD, number, text: format!("a backup failed: {error}") }
                     .send(pipe)?;

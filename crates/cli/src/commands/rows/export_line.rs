@@ -101,6 +101,16 @@ impl Line {
     /// # Errors
     /// Nothing: the reason.
     pub(super) fn into_item(self) -> Result<Item, String> {
+        let says = [
+            self.key.is_some() || self.value.is_some(),
+            self.millpond_export.is_some() || self.names.is_some(),
+            self.tree.is_some(),
+            self.table.is_some() || self.indexes.is_some(),
+            self.end.is_some() || self.rows.is_some(),
+        ];
+        if says.into_iter().filter(|says| *says).count() != 1 {
+            return Err("is no line of an export".to_owned());
+        }
         match self {
             Line { key: Some(key), value: Some(value), .. } => Ok(Item::Row(key.0, value.0)),
             Line { millpond_export: Some(version), names, .. } => {

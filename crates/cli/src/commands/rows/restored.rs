@@ -1,5 +1,6 @@
 //! The load of an export: all of its trees and tables, one after the other.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 
 use millpond::Db;
@@ -37,7 +38,7 @@ pub(super) fn load(
 ) -> Result<(), Failure> {
     check_free(db, dir, names)?;
     let mut current = None;
-    load_items(db, input, &mut current, progress).map_err(|failure| with_outcome(failure, current.as_ref()))?;
+    load_items(db, names, input, &mut current, progress).map_err(|failure| with_outcome(failure, current.as_ref()))?;
     finish(current, progress)
 }
 
@@ -45,8 +46,15 @@ pub(super) fn load(
 type Current = (String, NewLoad);
 
 /// Loads all items, and leaves the last tree or table to be finished.
-fn load_items(db: &Db, input: &mut Input, current: &mut Option<Current>, progress: &Progress) -> Result<(), Failure> {
+fn load_items(
+    db: &Db,
+    names: &[String],
+    input: &mut Input,
+    current: &mut Option<Current>,
+    progress: &Progress,
+) -> Result<(), Failure> {
     let mut rows: u64 = 0;
+    let mut to_come: BTreeSet<&str> = names.iter().map(String::as_str).collect();
     loop {
         let (name, definition) = match input.item()? {
             Some(Item::Row(key, value)) => {
@@ -58,7 +66,11 @@ fn load_items(db: &Db, input: &mut Input, current: &mut Option<Current>, progres
             Some(Item::Tree(name)) => (name, None),
             Some(Item::Table(name, definition)) => (name, Some(definition)),
             Some(Item::Head { .. }) => return Err(input.wrong("begins a second export: load one at a time")),
-            Some(Item::End(said)) if said == rows => break,
+            Some(Item::End(said)) if said == rows && to_come.is_empty() => break,
+            Some(Item::End(said)) if said == rows => {
+                let lost = to_come.iter().map(|name| shown(name.as_bytes())).collect::<Vec<_>>().join(", ");
+                return Err(input.wrong(&format!("ends an export without {lost}, which its first line names")));
+            }
             Some(Item::End(said)) => {
                 let lost = format!("ends an export of {said} rows, of which {rows} came: make the export again");
                 return Err(input.wrong(&lost));
@@ -68,6 +80,12 @@ fn load_items(db: &Db, input: &mut Input, current: &mut Option<Current>, progres
                 return Err(Failure::message(format!("{} {lost}", input.name())));
             }
         };
+        if !names.is_empty() && !to_come.remove(name.as_str()) {
+            let name = shown(name.as_bytes());
+            return Err(
+                input.wrong(&format!("begins {name}, which the first line does not name, or which came before"))
+            );
+        }
         finish(current.take(), progress)?;
         let load = NewLoad::begin(db, &name, definition)?;
         *current = Some((name, load));
