@@ -417,6 +417,7 @@ fn crashtest_of_three_rounds_passes_and_cleans_up() {
         let passed = text.lines().filter(|line| line.starts_with("round ") && line.ends_with(": ok"));
         assert_eq!(passed.count(), 3, "{text}");
         assert!(text.ends_with("\n3 passed, 0 failed\n"), "{text}");
+        assert_eq!(text.contains(" backups restored"), more == "--backups", "{text}");
         assert_eq!(std::fs::read_dir(dir.path()).expect("a directory").count(), 0, "{text}");
     }
 }

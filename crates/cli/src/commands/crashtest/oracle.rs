@@ -25,8 +25,6 @@ pub(super) struct Oracle {
     in_flight: BTreeMap<u8, (u64, Vec<Change>)>,
     /// The backups of this round.
     pub(super) backups: Backups,
-    /// The number of backups that were restored so far.
-    pub(super) restored: u64,
 }
 
 /// A place where the database differs.

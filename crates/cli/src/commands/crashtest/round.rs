@@ -14,6 +14,7 @@ use millpond::inspect::CheckOptions;
 use millpond::{Db, Error, Options, Scan, Table, Tree, WorkOptions};
 use rand::RngExt;
 
+use super::backups;
 use super::oracle::{Contents, InFlight, Oracle};
 use super::protocol::{Frame, TreeId};
 use super::values::random;
@@ -53,7 +54,7 @@ struct Plan {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kill {
-    /// The delay after the first acknowledgement.
+    /// The delay after the first acknowledgement; with backups, after that of the first backup.
     UnderLoad(Duration),
     /// The delay after the start of the process: most often the victim is still opening the database.
     WhileOpening(Duration),
@@ -150,7 +151,6 @@ fn judge_backups(args: &CrashtestArgs, round: u64, oracle: &mut Oracle) -> Resul
         count += 1;
     }
     remove_backups(args)?;
-    oracle.restored += count;
     Ok(Ok(count))
 }
 
@@ -228,7 +228,9 @@ fn load_and_kill(
         }
         match victim.frames().recv_timeout(NAP.min(until - now)) {
             Ok(frame) => {
-                if let (Frame::Ack { .. }, Kill::UnderLoad(delay), None) = (&frame, plan.kill, kill_at) {
+                if let (Frame::Ack { thread, .. }, Kill::UnderLoad(delay), None) = (&frame, plan.kill, kill_at)
+                    && (!args.backups || *thread == backups::THREAD)
+                {
                     kill_at = Some(Instant::now() + delay);
                 }
                 take(frame);
