@@ -2,6 +2,7 @@
 
 use std::fmt::Write;
 use std::io::{IsTerminal, stderr};
+use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::{self, JoinHandle};
@@ -48,6 +49,24 @@ enum Shown {
     Clock {
         _clock: Clock,
     },
+}
+
+/// Bytes of a mebibyte.
+const MIB: u64 = 1 << 20;
+
+/// Shows a bar of bytes. The result takes the bytes that are done, and all; it breaks once `stop` is set.
+pub(crate) fn bar_of_bytes(
+    what: &'static str,
+    stop: &Arc<AtomicBool>,
+) -> impl FnMut(u64, u64) -> ControlFlow<()> + Send + use<> {
+    let stop = Arc::clone(stop);
+    let (mut bar, mut before): (Option<Progress>, _) = (None, 0);
+    move |done, total| {
+        bar.get_or_insert_with(|| Progress::start(what, "MiB", total / MIB)).advance(done / MIB - before);
+        before = done / MIB;
+        // Relaxed: an independent flag.
+        if stop.load(Ordering::Relaxed) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    }
 }
 
 impl Progress {

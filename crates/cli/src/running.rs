@@ -12,10 +12,7 @@ use millpond_server::{Answer, AskError, Facts, Request};
 
 use crate::commands::top::Source;
 use crate::exit::Failure;
-use crate::progress::Progress;
-
-/// Bytes of a mebibyte.
-const MIB: u64 = 1 << 20;
+use crate::progress::bar_of_bytes;
 
 /// Whether the file at `path` is a socket.
 pub(crate) fn is_socket(path: &Path) -> bool {
@@ -50,13 +47,11 @@ pub(crate) fn ask_watched(
     request: &Request,
     stop: &Arc<AtomicBool>,
 ) -> Result<Option<Facts>, Failure> {
-    let (mut bar, mut before): (Option<Progress>, _) = (None, 0);
-    ask(path, request, |answer| {
-        if let Some(Answer::Progress { done, total }) = answer {
-            bar.get_or_insert_with(|| Progress::start(what, "MiB", total / MIB)).advance(done / MIB - before);
-            before = done / MIB;
-        }
+    let mut bar = bar_of_bytes(what, stop);
+    ask(path, request, |answer| match answer {
+        Some(Answer::Progress { done, total }) => bar(done, total),
         // Relaxed: an independent flag.
-        if stop.load(Ordering::Relaxed) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        _ if stop.load(Ordering::Relaxed) => ControlFlow::Break(()),
+        _ => ControlFlow::Continue(()),
     })
 }

@@ -1,10 +1,9 @@
 //! `millpond backup DIR|SOCKET TO` and `millpond restore FROM DIR`: a copy of a database at one moment, and a database of it.
 
-use std::ops::ControlFlow;
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use clap::Args;
@@ -13,12 +12,9 @@ use millpond_server::{Bytes, Facts, Request};
 
 use crate::exit::{Answer, Failure};
 use crate::output::print;
-use crate::progress::Progress;
+use crate::progress::bar_of_bytes;
 use crate::running::{ask_watched, is_socket};
 use crate::signals;
-
-/// Bytes of a mebibyte.
-const MIB: u64 = 1 << 20;
 
 /// Arguments of `backup`.
 #[derive(Debug, Args)]
@@ -121,15 +117,8 @@ fn watched(
     stop: &Arc<AtomicBool>,
     work: impl FnOnce(WorkOptions) -> Result<BackupReport, Error>,
 ) -> Result<(Option<BackupReport>, Duration), Failure> {
-    let (stop, started) = (Arc::clone(stop), Instant::now());
-    let (mut bar, mut before): (Option<Progress>, _) = (None, 0);
-    let done = work(options.progress(move |progress| {
-        let bar = bar.get_or_insert_with(|| Progress::start(what, "MiB", progress.total / MIB));
-        bar.advance(progress.done / MIB - before);
-        before = progress.done / MIB;
-        // Relaxed: an independent flag.
-        if stop.load(Ordering::Relaxed) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
-    }));
+    let (mut bar, started) = (bar_of_bytes(what, stop), Instant::now());
+    let done = work(options.progress(move |progress| bar(progress.done, progress.total)));
     match done {
         Ok(report) => Ok((Some(report), started.elapsed())),
         Err(Error::Cancelled(_)) => Ok((None, started.elapsed())),

@@ -104,6 +104,7 @@ pub(crate) fn change_at_open(engine: &Arc<Engine>, threads: &mut Threads, option
     threads.ring_at_end(&change.bell);
     threads.start("mp-redo-files", engine, |engine, end| {
         while !end.is_near() {
+            // The wait ends with a tick that asks for a larger log, or with the close.
             if !make_beside_load(engine, end) {
                 engine.redo_change.bell.wait();
             }

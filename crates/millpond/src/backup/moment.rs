@@ -42,7 +42,6 @@ impl<'e> Moment<'e> {
     /// Has the keeper freeze the map. The log is kept from the newest superblock on, until the hold is ended.
     pub(crate) fn hold(engine: &'e Arc<Engine>) -> Result<Moment<'e>, Error> {
         for _ in 0..TRIES {
-            // The log is kept from the newest superblock on.
             engine.checkpoint_wait(CheckpointGoal::Superblock)?;
             let into: FreezeInto = Arc::new(Mutex::new(Rank::Handoff, None));
             engine.checkpoint_wait(CheckpointGoal::Freeze(Arc::clone(&into)))?;
