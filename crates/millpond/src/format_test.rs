@@ -40,7 +40,7 @@ use crate::store::map::{ENTRIES, MapEntry, TAG_BITS, tag_of};
 use crate::store::page_store::MapRecord;
 use crate::store::rewrite::{FILE_NEW, kept_name};
 use crate::store::space::PLACES_START;
-use crate::store::superblock::{self, FEATURE_IN_PLACE, FORMAT, OFFSETS, Raw, SLOTS_START};
+use crate::store::superblock::{self, CLOSED_OFFSET, FEATURE_IN_PLACE, FORMAT, OFFSETS, Raw, SLOTS_START};
 use crate::txn::record::{Kind, Undo, record_head};
 
 const DOC: &str = include_str!("../../../docs/file-format.md");
@@ -225,6 +225,7 @@ fn the_text_has_the_files_and_their_constants() {
         format!("| 4 | 1 | page_type | {TREE_PAGE}: tree, {MAP_PAGE}: map; {FREE_PAGE}: given back, never in a file |"),
         "65,535: none".to_owned(),
         format!("At offset {LAP_OFFSET};"),
+        format!("At offset {CLOSED_OFFSET} of the sector may follow"),
         format!("within {} MiB behind the end", PROOF_WINDOW >> 20),
         format!("{TAG_BITS} bits tag, 4 bits size (in 4 KiB, less one), 40 bits place"),
         "Entries grow down from the page's end: length of the key (2), length of the value (2), key, value".to_owned(),

@@ -1,8 +1,8 @@
 //! Figures of a backup beside a load: `make figures`.
 //!
-//! `backup_figures DIR [PAIRS [ROWS]]`: sysbench's `oltp_update_index` with 16 threads at 80 % of the highest rate, on
+//! `backup_figures DIR [PAIRS [ROWS [PART]]]`: sysbench's `oltp_update_index` with 16 threads at 80 % of the highest rate, on
 //! 4 tables of ROWS (1 million) rows in a pool of 256 MiB. Each of PAIRS (3) pairs is a run without a backup, and one
-//! beside backups at half of the device's sequential rate, one after the other until the run ends. The last
+//! beside backups, one after the other until the run ends. These go at PART (0.5) of the device's sequential rate. The last
 //! backup is restored and checked. DIR must not exist, and is removed at the end. Prints a Markdown table.
 
 mod common;
@@ -47,18 +47,19 @@ fn main() -> ExitCode {
 
 fn run() -> Outcome<()> {
     let mut arguments = std::env::args().skip(1);
-    let dir = arguments.next().ok_or("usage: backup_figures DIR [PAIRS [ROWS]]")?;
+    let dir = arguments.next().ok_or("usage: backup_figures DIR [PAIRS [ROWS [PART]]]")?;
     let pairs = arguments.next().map_or(Ok(3), |pairs| pairs.parse())?;
     let rows = arguments.next().map_or(Ok(1_000_000), |rows| rows.parse())?;
+    let part = arguments.next().map_or(Ok(0.5), |part| part.parse())?;
     let dir = Path::new(&dir);
     must_be_new(dir)?;
     std::fs::create_dir(dir)?;
-    let figures = measure(dir, pairs, rows);
+    let figures = measure(dir, pairs, rows, part);
     std::fs::remove_dir_all(dir)?;
     figures
 }
 
-fn measure(dir: &Path, pairs: usize, rows: u64) -> Outcome<()> {
+fn measure(dir: &Path, pairs: usize, rows: u64, part: f64) -> Outcome<()> {
     let sequential = probe::sequential_write(dir, Access::Direct, PROBE)?;
     let engine = Millpond::open(&dir.join("db"), Options::new().buffer_pool_size(ByteSize::mib(256)))?;
     let set = TableSet::new(TABLES, rows)?;
@@ -92,7 +93,7 @@ fn measure(dir: &Path, pairs: usize, rows: u64) -> Outcome<()> {
         print(&format!("without, {pair}"), &alone, "");
         let is_over = Arc::new(AtomicBool::new(false));
         let (beside, made) = std::thread::scope(|scope| -> Outcome<_> {
-            let backups = scope.spawn(|| back_up_until(&engine, dir, sequential / 2.0, &is_over));
+            let backups = scope.spawn(|| back_up_until(&engine, dir, sequential * part, &is_over));
             let beside = driver::run(&engine, &load, &plan(pace), &AtomicBool::new(false), &mut Unobserved);
             // Relaxed: an independent flag.
             is_over.store(true, Ordering::Relaxed);

@@ -164,6 +164,8 @@ fn create_files(files: &dyn Files, options: &Options) -> Result<(), Error> {
         next_txn: TxnId(1),
         write_capacity: 0,
         apply_rate: 0,
+        // Its log is new: no group follows.
+        closed: true,
     };
     let ring = Ring::create(files, superblock.owner(), redo)?;
     let lap = Lap { boundary: Lsn::ZERO, first_group: superblock.checkpoint_lsn, nonce: superblock.nonce };

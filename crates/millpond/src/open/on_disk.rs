@@ -31,7 +31,7 @@ impl OnDisk {
     pub(super) fn read(files: &dyn Files, options: &Options) -> Result<OnDisk, Error> {
         let counts = Arc::new(DirtyCounts::default());
         let (store, superblocks) = PageStore::open(files, Arc::clone(&counts))?;
-        let superblock = store.superblock();
+        let superblock = Superblock::choose(superblocks, &files.place())?;
         counts.make_for(superblock.redo.capacity());
         check_fixed(options, &superblock, &files.place())?;
         let log_files = LogFiles::open(files, superblock.owner(), superblock.redo, superblock.switch)?;

@@ -83,8 +83,9 @@ impl Running {
         let result = self.engine.last_checkpoint_wait();
         let stopped = self.stop_keeper(keeper);
         let flushed = self.engine.core.log.flush_tail();
-        self.let_go();
-        flushed.and(stopped).and(result)
+        let closed = flushed.and(stopped).and(result);
+        self.let_go(closed.is_ok());
+        closed
     }
 
     /// Whether all ids that were given out have ended. So it is once no operation is under way, but for losers that are
@@ -95,10 +96,16 @@ impl Running {
         has_excuse || txns.commits.floor(Lsn(u64::MAX)) == core.store.txn_to_come()
     }
 
-    /// Ends the log, and releases the files: another process may open them. No thread of the engine is left.
-    fn let_go(&self) {
-        self.engine.core.log.end_notices();
-        self.engine.core.log.close_wait();
+    /// Ends the log, and releases the files: another process may open them. No thread of the engine is left. After a
+    /// close that has written everything, the superblock says so.
+    fn let_go(&self, is_whole: bool) {
+        let core = &self.engine.core;
+        core.log.end_notices();
+        core.log.close_wait();
+        if is_whole {
+            // Without the mark nothing is lost: the next open reads more of the log.
+            let _ = core.store.mark_closed(core.log.positions().next);
+        }
         self.stop_status();
         let files = self.engine.files.lock().take();
         if let Some(files) = files {
@@ -124,7 +131,7 @@ impl Running {
             // an error.
             self.engine.core.pool.stop();
             self.engine.txns.locks.stop(why);
-            self.let_go();
+            self.let_go(false);
         }
     }
 

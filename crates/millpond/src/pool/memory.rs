@@ -36,10 +36,12 @@ const HUGE_PAGE: usize = 2 << 20;
 const TOUCHED_A_STEP: usize = HUGE_PAGE;
 
 /// Bytes that are touched while the pool is made.
-const TOUCHED_AT_ONCE: usize = 16 << 20;
+const TOUCHED_AT_ONCE: usize = HUGE_PAGE;
 
-/// Bytes that are touched ahead of the frames taken so far. Once no more than half of that is left, more are touched.
-const TOUCHED_AHEAD: usize = 64 << 20;
+/// Bytes that are touched ahead of the frames taken so far: as many as those have, within these bounds. Once no more
+/// than half of that is left, more are touched. So a small database, or a short command, does not have the kernel zero
+/// memory that nobody uses.
+const TOUCHED_AHEAD: std::ops::RangeInclusive<usize> = 4 << 20..=64 << 20;
 
 /// Private, zeroed memory from the kernel.
 struct Mapping {
@@ -208,7 +210,8 @@ impl Frames {
 
     /// Number of frames whose memory is touched ahead of the frames taken.
     fn ahead(&self) -> usize {
-        TOUCHED_AHEAD / self.page_size
+        let taken = self.reached.load(Ordering::Relaxed) * self.page_size;
+        taken.clamp(*TOUCHED_AHEAD.start(), *TOUCHED_AHEAD.end()) / self.page_size
     }
 
     /// Makes the first `count` frames exist. One caller at a time.
@@ -317,16 +320,23 @@ mod tests {
         // 128 MiB; a few faults come from counting them.
         let (count, few) = (8 * CHUNK, 4);
         let frames = Frames::new(count, 16_384).expect("memory");
-        assert!(faults_in(&frames, 0..1024) < few, "16 MiB");
+        assert!(faults_in(&frames, 0..128) < few, "2 MiB");
         assert!(!frames.is_to_touch(), "no frame is taken");
         assert!(frames.reach(FrameId(0), count) && frames.is_to_touch());
         assert!(!frames.reach(FrameId(1), count), "the keeper was asked");
         while frames.touch_ahead(count) {}
         assert!(!frames.is_to_touch());
-        assert!(faults_in(&frames, 1024..2 + 4096) < few, "64 MiB");
-        assert!(!frames.reach(FrameId(2049), count), "half of that is there");
-        assert!(frames.reach(FrameId(2050), count));
+        assert!(faults_in(&frames, 128..2 + 256) < few, "4 MiB ahead");
+        assert!(!frames.reach(FrameId(129), count), "half of that is there");
+        assert!(frames.reach(FrameId(130), count));
         while frames.touch_ahead(count) {}
+        // Up to the most: 64 MiB.
+        for taken in [260, 512, 1024, 2050] {
+            assert!(frames.reach(FrameId(taken), count), "{taken}");
+            while frames.touch_ahead(count) {}
+            let ahead = (taken + 1).min(4096);
+            assert!(faults_in(&frames, taken..taken + 1 + ahead) < few, "{taken}");
+        }
         let untouched = faults_in(&frames, 2051 + 4096..8192);
         assert!(untouched >= 8, "{untouched} faults in 32 MiB that were not touched");
         assert!(frames.reach(FrameId(6000), count));

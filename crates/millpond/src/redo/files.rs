@@ -568,7 +568,7 @@ impl LogFiles {
     /// them, since the kernel takes them for written.
     pub(crate) fn write_again(&self, from: Lsn, end: Lsn) -> Result<(), Error> {
         let (from, end) = (Lsn(round_down(from.0)), Lsn(round_up(end.0)));
-        let mut buf = aligned(1 << 20);
+        let mut buf = aligned(to_usize(end.since(from)).clamp(BLOCK, 1 << 20));
         for at in (from.0..end.0).step_by(buf.len()).map(Lsn) {
             let len = buf.len().min(to_usize(end.since(at)));
             self.read(&mut buf[..len], at)?;

@@ -7,8 +7,9 @@ use crate::base::aligned::{AlignedBuf, BLOCK, BLOCK_U64, aligned, round_down, ro
 use crate::base::error::Error;
 use crate::base::ids::Lsn;
 
-/// Bytes read at once.
+/// Bytes read at once: of a long log. A scan begins with fewer, since most logs that are opened were closed.
 const CHUNK: usize = 1 << 20;
+const FIRST_CHUNK: usize = 64 << 10;
 
 /// How far behind the log's end to look for a group that proves that the log went on.
 ///
@@ -104,31 +105,48 @@ impl<'a> LogScan<'a> {
     /// At the end: looks behind it for a whole group that got its place when the log was durable beyond the end.
     pub(crate) fn proof_of_more(&mut self) -> Result<Option<Lsn>, Error> {
         let end = self.next;
-        let len = to_usize(PROOF_WINDOW.min(self.limit.since(end)));
-        if !self.fill(len)? {
-            return Ok(None);
-        }
-        let from = to_usize(end.since(self.window_start));
-        let bytes = &self.window[from..from + len];
-        let mut next = 1;
-        while next < len {
-            let offset = next;
-            let rest = &bytes[offset..];
-            // Most of a ring's first lap is zeroes, and no group's length is zero.
-            if rest.first_chunk() == Some(&[0; ZEROES]) {
-                next += ZEROES - size_of::<u32>() + 1;
-                continue;
+        let found = self.proof_behind(end);
+        self.next = end;
+        self.window.clear();
+        (self.window_start, self.window_end) = (Lsn(round_down(end.0)), Lsn(round_down(end.0)));
+        found
+    }
+
+    /// Moves through the bytes behind `end`, a part at a time: memory that was used already is fast.
+    fn proof_behind(&mut self, end: Lsn) -> Result<Option<Lsn>, Error> {
+        let all = end.plus(PROOF_WINDOW.min(self.limit.since(end)));
+        self.next = end.plus(1).min(all);
+        while self.next < all {
+            let at = self.next;
+            let part = to_usize(all.since(at)).min(CHUNK);
+            // The last group that begins in this part may reach into the next ones.
+            let len = to_usize(all.since(at)).min(part + LONGEST);
+            if !self.fill(len)? {
+                return Ok(None);
             }
-            next += 1;
-            let Some(group) = claimed_len(rest, LONGEST.min(rest.len())).map(|len| &rest[..len]) else { continue };
-            let place = Place { nonce: self.nonce, at: end.plus(to_u64(offset)) };
-            // The trailer first: that saves the checksum of almost all bytes that are no group.
-            if group[..4] == group[group.len() - 4..]
-                && let Some(group) = read_group(group, place)
-                && group.durable > end
-            {
-                return Ok(Some(group.start));
+            let from = to_usize(at.since(self.window_start));
+            let bytes = &self.window[from..from + len];
+            let mut next = 0;
+            while next < part {
+                let offset = next;
+                let rest = &bytes[offset..];
+                // Most of a ring's first lap is zeroes, and no group's length is zero.
+                if rest.first_chunk() == Some(&[0; ZEROES]) {
+                    next += ZEROES - size_of::<u32>() + 1;
+                    continue;
+                }
+                next += 1;
+                let Some(group) = claimed_len(rest, LONGEST.min(rest.len())).map(|len| &rest[..len]) else { continue };
+                let place = Place { nonce: self.nonce, at: at.plus(to_u64(offset)) };
+                // The trailer first: that saves the checksum of almost all bytes that are no group.
+                if group[..4] == group[group.len() - 4..]
+                    && let Some(group) = read_group(group, place)
+                    && group.durable > end
+                {
+                    return Ok(Some(group.start));
+                }
             }
+            self.next = at.plus(to_u64(part));
         }
         Ok(None)
     }
@@ -143,7 +161,8 @@ impl<'a> LogScan<'a> {
             let keep_from = Lsn(round_down(self.next.0));
             self.window.drain(..to_usize(keep_from.since(self.window_start)));
             self.window_start = keep_from;
-            let chunk = CHUNK.min(to_usize(round_up(self.limit.since(self.window_end)))).max(BLOCK);
+            let chunk = (2 * self.buf.len()).clamp(FIRST_CHUNK, CHUNK);
+            let chunk = chunk.min(to_usize(round_up(self.limit.since(self.window_end)))).max(BLOCK);
             if self.buf.len() < chunk {
                 self.buf = aligned(chunk);
             }

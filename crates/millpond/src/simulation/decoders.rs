@@ -207,6 +207,7 @@ fn superblock_sample(rng: &mut Xoshiro256PlusPlus) -> Superblock {
         next_txn: TxnId(rng.next_u64() >> 16),
         write_capacity: rng.next_u64(),
         apply_rate: u64::from(rng.next_u32()) << 10,
+        closed: false,
     }
 }
 

@@ -153,6 +153,16 @@ impl PageStore {
         Snapshot { directory: directory::encode(&state.map), next_space: state.next_space, next_txn, frees }
     }
 
+    /// Notes in the superblock that the log ends with it, durable on return. The log is closed at `log_end`.
+    pub(crate) fn mark_closed(&self, log_end: Lsn) -> Result<(), Error> {
+        let superblock = Superblock { closed: true, ..self.superblock() };
+        if superblock.durable_lsn == log_end {
+            superblock.write(&*self.data)?;
+            self.sync_data()?;
+        }
+        Ok(())
+    }
+
     /// Makes a directory durable: writes it, syncs it and the map pages, writes the superblock, syncs it. The log is
     /// durable up to `facts.durable_lsn`. The last sync covers images, too: returns the same as [`sync`](Self::sync).
     pub(crate) fn publish(&self, snapshot: Snapshot, facts: CheckpointFacts) -> Result<u64, Error> {
@@ -171,6 +181,7 @@ impl PageStore {
             switch: facts.switch,
             write_capacity: facts.write_capacity,
             apply_rate: facts.apply_rate,
+            closed: planted!("closed_for_ever"),
             ..old
         };
         let file = &*self.directory_files[superblock.place()];

@@ -99,14 +99,15 @@ impl PageStore {
         let data = open_file(files, DATA_FILE)?;
         let found = Superblock::read_both(&*data)?;
         check_not_overwritten(found, is_beside_map(files)?)?;
-        let superblock = Superblock::choose(found, data.name())?;
+        let superblock = Superblock { closed: false, ..Superblock::choose(found, data.name())? };
         let directory_files = [open_file(files, DIRECTORY_FILES[0])?, open_file(files, DIRECTORY_FILES[1])?];
         if !matches!(found[1 - superblock.place()], Found::Valid(_)) {
             Self::mend_other_superblock(&superblock, &*data, &directory_files)?;
         }
         // The previous process may have named the data file, or written the newest superblock, and ended before the
         // sync. Or that sync failed, and a later one would not cover the lost writes. Later writes rely on both. The
-        // superblock gets the same bytes in one sector, so no crash leaves it damaged (STORE-4).
+        // superblock gets the same bytes in one sector, so no crash leaves it damaged (STORE-4). Only the mark of a close
+        // goes: behind this sync, groups may follow.
         files.sync_names().map_err(|e| Error::io(&format!("sync directory '{}'", files.place()), e))?;
         superblock.write(&*data)?;
         data.sync().map_err(|e| Error::io(&format!("sync '{}'", data.name()), e))?;

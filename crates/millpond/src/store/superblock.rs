@@ -58,6 +58,28 @@ pub(crate) struct Raw {
     pub(crate) write_capacity: U64,
 }
 
+/// Offset, in the block, of the mark of a closed database: in the superblock's sector, behind what its checksum covers.
+pub(crate) const CLOSED_OFFSET: usize = 256;
+
+/// The mark of a closed database: no group follows the superblock's `durable_lsn`.
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+pub(crate) struct ClosedMark {
+    pub(crate) sequence: U64,
+    pub(crate) crc: U32,
+}
+
+impl ClosedMark {
+    fn of(superblock: &Superblock) -> ClosedMark {
+        let sequence = U64::new(superblock.sequence);
+        ClosedMark { sequence, crc: U32::new(crc32c(&superblock.uuid, &[sequence.as_bytes()])) }
+    }
+
+    fn is_in(block: &[u8], superblock: &Superblock) -> bool {
+        block.get(CLOSED_OFFSET..).is_some_and(|bytes| bytes.starts_with(ClosedMark::of(superblock).as_bytes()))
+    }
+}
+
 /// A decoded superblock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Superblock {
@@ -91,6 +113,9 @@ pub(crate) struct Superblock {
     pub(crate) write_capacity: u64,
     /// The measured speed of a recovery, in bytes of log a second, in whole KiB; 0: not measured.
     pub(crate) apply_rate: u64,
+    /// The database was closed after this was written: the log ends at `durable_lsn`. An open forgets it before it
+    /// writes to the log.
+    pub(crate) closed: bool,
 }
 
 /// A uuid as text.
@@ -176,7 +201,7 @@ impl Superblock {
         }
         let to = Geometry { generation: raw.next_generation.get(), payload_bytes: raw.next_payload_bytes.get() };
         let switch = Switch { at: Lsn(raw.switch_lsn.get()), to };
-        let superblock = Superblock {
+        let mut superblock = Superblock {
             features: raw.features.get(),
             uuid: raw.uuid.map(U64::get),
             sequence: raw.sequence.get(),
@@ -192,7 +217,9 @@ impl Superblock {
             next_txn: TxnId(raw.next_txn.get()),
             write_capacity: raw.write_capacity.get(),
             apply_rate: u64::from(raw.apply_rate_kib.get()) << 10,
+            closed: false,
         };
+        superblock.closed = ClosedMark::is_in(bytes, &superblock);
         if superblock.is_possible() { Found::Valid(superblock) } else { Found::Damaged }
     }
 
@@ -219,6 +246,10 @@ impl Superblock {
         let mut block = aligned(BLOCK);
         let raw = self.encode();
         block[..size_of::<Raw>()].copy_from_slice(raw.as_bytes());
+        if self.closed {
+            let end = CLOSED_OFFSET + size_of::<ClosedMark>();
+            block[CLOSED_OFFSET..end].copy_from_slice(ClosedMark::of(self).as_bytes());
+        }
         data.write_at(&block, OFFSETS[self.place()])
             .map_err(|e| Error::device(&format!("write superblock {} of '{}'", self.place(), data.name()), e))
     }
@@ -279,7 +310,10 @@ impl Superblock {
     }
 }
 
-const _: () = assert!(size_of::<Raw>() <= 512, "a superblock fits one sector, so that it is never torn");
+const _: () = assert!(
+    size_of::<Raw>() <= CLOSED_OFFSET && CLOSED_OFFSET + size_of::<ClosedMark>() <= 512,
+    "a superblock and its mark fit one sector, so that they are never torn"
+);
 
 #[cfg(test)]
 impl Superblock {
@@ -301,6 +335,7 @@ impl Superblock {
             next_txn: TxnId::default(),
             write_capacity: 0,
             apply_rate: 0,
+            closed: false,
         }
     }
 }

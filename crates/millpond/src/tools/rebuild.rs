@@ -148,6 +148,7 @@ pub fn rebuild_on(files: Arc<dyn Files>, options: &RebuildOptions) -> Result<Reb
         next_txn: TxnId(work.last_txn.0.max(next_txn) + 1),
         write_capacity: superblocks.first().map_or(0, |newest| newest.write_capacity),
         apply_rate: superblocks.first().map_or(0, |newest| newest.apply_rate),
+        closed: false,
     };
     rewrite(&*files, superblock, &images, end.at)?;
     // Last: while a log file is missing, no open takes the database for whole, and another rebuild reports the same.

@@ -5,7 +5,7 @@ use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
 use millpond::classic::EmptyFreeListAlgorithm;
-use millpond::simulation::{SimulatedDisk, run, sleep_ns, spawn};
+use millpond::simulation::{Image, SimulatedDisk, run, sleep_ns, spawn};
 use millpond::{ByteSize, Db, Durability, Error, Field, Options, TableDefinition, Tree, WriteBatch};
 
 use crate::support::{IN_PLACE, SLOW, SMALL, Shape, THREADED, disk_of, recover_shaped};
@@ -146,4 +146,65 @@ fn closed_database_is_free_though_a_load_is_held() {
     assert!(matches!(load.finish(), Err(Error::Closed(_))));
     assert!(db.tables().expect("read").is_empty());
     db.close().expect("closed");
+}
+
+/// The LSN up to which the newest superblock says that the log is durable, and the superblock's offset.
+fn newest_superblock(image: &Image) -> (u64, usize) {
+    let data = &image["data.mpd"];
+    let word = |at: usize| u64::from_le_bytes(data[at..at + 8].try_into().expect("eight bytes"));
+    let at = [0, 64 << 10].into_iter().max_by_key(|at| word(at + 40)).expect("there are two");
+    (word(at + 64), at)
+}
+
+/// A database that was closed with rows in it, and its options.
+fn closed_database() -> (Image, Options) {
+    let disk = SimulatedDisk::new();
+    let options = || Options::new().buffer_pool_size(ByteSize::mib(4)).redo_capacity(ByteSize::mib(64));
+    run(3, || {
+        let db = Db::open_on(Arc::new(disk.clone()), options()).expect("opened");
+        let tree = db.create_tree("t").expect("created");
+        (0..20).for_each(|row| put(&db, &tree, row, Durability::Commit).expect("written"));
+        db.close().expect("closed");
+    });
+    (disk.image(), options())
+}
+
+#[test]
+fn the_log_of_a_closed_database_is_not_searched_for_more() {
+    let (image, options) = closed_database();
+    let (_, mark_at) = newest_superblock(&image);
+    let calls_of_an_open = |unmarked: bool| {
+        let disk = disk_of(image.clone());
+        let mark = u64::try_from(mark_at).expect("small") + 256;
+        assert!(!unmarked || disk.flip_bit("data.mpd", mark, 0));
+        let (calls, _) = run(4, || {
+            let db = Db::open_on(Arc::new(disk.clone()), options.clone()).expect("opened");
+            let calls = disk.calls();
+            let rows = db.open_tree("t").expect("there").scan(..).count();
+            assert_eq!(rows, 20);
+            calls
+        });
+        calls
+    };
+    // 13 MiB in pieces of one.
+    let (marked, unmarked) = (calls_of_an_open(false), calls_of_an_open(true));
+    assert!(marked + 12 <= unmarked, "{marked} and {unmarked} calls");
+}
+
+#[test]
+fn an_open_ends_what_a_close_said_of_the_log() {
+    let (image, options) = closed_database();
+    let disk = disk_of(image);
+    let (crashed, _) = run(5, || {
+        let db = Db::open_on(Arc::new(disk.clone()), options.clone()).expect("opened");
+        let tree = db.open_tree("t").expect("there");
+        (20..30).for_each(|row| put(&db, &tree, row, Durability::Commit).expect("written"));
+        disk.crash_now(millpond::simulation::Unsynced::All)
+    });
+    let (durable, _) = newest_superblock(&crashed);
+    let disk = disk_of(crashed);
+    // The first group that this superblock does not call durable: more follow, and the log must not end before it.
+    assert!(disk.flip_bit("redo-0-0.mpd", 4096 + durable + 20, 0), "in the first file");
+    let (opened, _) = run(6, || Db::open_on(Arc::new(disk.clone()), options.clone()).map(drop));
+    assert!(matches!(&opened, Err(Error::Corruption(why)) if why.contains("more was durable")), "{opened:?}");
 }

@@ -31,18 +31,18 @@ impl Keeper {
 mod tests {
     use crate::{ByteSize, Db, Options};
 
-    /// Of 48 MiB, 16 MiB are touched during the open, the rest as soon as a thread takes a frame.
+    /// Of 48 MiB, 2 MiB are touched during the open, and more as soon as a thread takes a frame.
     #[test]
-    fn rest_of_memory_is_touched_while_frames_are_taken() {
+    fn memory_is_touched_while_frames_are_taken() {
         let dir = tempfile::tempdir().expect("a directory");
         let options = Options::new().cached(true).buffer_pool_size(ByteSize::mib(48));
         let db = Db::open(dir.path(), options).expect("opened");
         let pool = &db.engine().core.pool;
         assert_eq!(pool.len(), 3072);
-        assert!((1024..=3072).contains(&pool.touched()), "opening may have taken some");
+        assert!((128..=512).contains(&pool.touched()), "opening may have taken some");
         db.create_tree("t").expect("created");
         let mut looks = 0u32;
-        while pool.touched() < 3072 {
+        while pool.touched() < 256 {
             std::thread::yield_now();
             looks += 1;
             assert!(looks < 20_000_000, "no thread touches memory: {} frames", pool.touched());
