@@ -106,8 +106,8 @@ impl PageStore {
         }
         // The previous process may have named the data file, or written the newest superblock, and ended before the
         // sync. Or that sync failed, and a later one would not cover the lost writes. Later writes rely on both. The
-        // superblock gets the same bytes in one sector, so no crash leaves it damaged (STORE-4). Only the mark of a close
-        // goes: behind this sync, groups may follow.
+        // superblock gets the same bytes in one sector, so no crash leaves it damaged (STORE-4). Only the mark of a
+        // close goes: behind this sync, groups may follow.
         files.sync_names().map_err(|e| Error::io(&format!("sync directory '{}'", files.place()), e))?;
         superblock.write(&*data)?;
         data.sync().map_err(|e| Error::io(&format!("sync '{}'", data.name()), e))?;

@@ -128,14 +128,13 @@ pub fn rebuild_on(files: Arc<dyn Files>, options: &RebuildOptions) -> Result<Reb
     let from = work.first_needed.unwrap_or(end);
     let images = work.settle(&data, owner, end.at)?;
     sync_log_files(&*files)?;
-    // Higher than any sequence ever written.
-    let sequence = superblocks.first().map_or(0, |newest| newest.sequence) + 1;
     let next_space = superblocks.iter().map(|superblock| superblock.next_space).max().unwrap_or(0);
     let next_txn = superblocks.iter().map(|superblock| superblock.next_txn.0).max().unwrap_or(0);
     let superblock = Superblock {
         features: owner.features,
         uuid: owner.uuid,
-        sequence,
+        // Higher than any one ever written.
+        sequence: superblocks.first().map_or(0, |newest| newest.sequence) + 1,
         page_size: owner.page_size,
         next_space: next_space.max(work.last_space.0.saturating_add(1)),
         checkpoint_lsn: from.at,
