@@ -37,7 +37,7 @@ pub(crate) struct BackupArgs {
     /// The backup's directory, new or empty
     to: PathBuf,
 
-    /// Most bytes of the data file a second, such as 200MiB [default: half of what the device can write]
+    /// Most bytes a second, such as 200MiB; fewer beside a load [default: half of what the device can write]
     #[arg(long, value_name = "BYTES")]
     rate: Option<ByteSize>,
 }

@@ -30,7 +30,7 @@ pub(crate) struct CheckArgs {
     #[arg(value_name = "DIR|SOCKET")]
     target: PathBuf,
 
-    /// Most bytes that a running engine reads a second [default: half of what the device can write]
+    /// Most bytes a second, in a running engine; fewer beside a load [default: half of what the device can write]
     #[arg(long, value_name = "BYTES")]
     rate: Option<ByteSize>,
 

@@ -9,6 +9,7 @@ use crate::background::log_resize::grow_now;
 use crate::backup::manifest::Manifest;
 use crate::backup::moment::Moment;
 use crate::backup::options::{BackupReport, WorkOptions};
+use crate::backup::rate::Pace;
 use crate::backup::target::{check_empty, mark_unfinished, refuse_used, remove_all, sync_names, verify};
 use crate::base::aligned::{BLOCK, aligned, round_down, round_up, to_u64, to_usize};
 use crate::base::error::Error;
@@ -18,10 +19,7 @@ use crate::io::device::Files;
 use crate::io::directory::{Directory, HowToOpen};
 use crate::io::directory_lock::Access;
 use crate::redo::files::{Lap, LogFiles, Ring};
-use crate::store::frozen::finish_data;
-
-/// Bytes of log in one transfer.
-const LOG_PIECE: usize = 1 << 20;
+use crate::store::frozen::{PIECE, finish_data};
 
 /// Backs up to a new or an empty directory.
 pub(crate) fn back_up_to(engine: &Arc<Engine>, to: &Path, options: WorkOptions) -> Result<BackupReport, Error> {
@@ -64,17 +62,18 @@ impl Moment<'_> {
         engine.core.log.flush_wait(self.lsn)?;
         self.check_room(files)?;
         mark_unfinished(files)?;
-        let log_bytes = self.copy_log(files, options)?;
+        let mut pace = Pace::new(engine, options);
+        let log_bytes = self.copy_log(files, &mut pace, options)?;
         if !engine.end_log_hold() {
             return Err(self.log_needed(files));
         }
         let data = self.frozen.create_data(files)?;
         let mut pages = 0;
-        self.each_zone(options, 0, |zone, read, bytes| {
+        self.each_piece(&mut pace, options, 0, |piece, read, bytes| {
             let read = read?;
             pages += read.images;
             match read.damage.into_iter().next() {
-                None => self.frozen.write_zone(&*data, zone, &bytes[..read.end]),
+                None => self.frozen.write_piece(&*data, piece, &bytes[..read.end]),
                 Some(damage) => Err(damage),
             }
         })?;
@@ -82,7 +81,7 @@ impl Moment<'_> {
         sync_names(files)?;
         // BACKUP-4
         finish_data(&*data, &superblocks)?;
-        verify(files)?;
+        verify(files, &mut |bytes| pace.wait(bytes, || options.tell(self.bytes(), self.bytes())))?;
         let manifest = Manifest { uuid: self.frozen.superblock.uuid, lsn: self.lsn, pages, log_bytes };
         manifest.write(files)?;
         Ok(manifest.report())
@@ -116,7 +115,7 @@ impl Moment<'_> {
     }
 
     /// Copies the log from the checkpoint to the backup's LSN, to a ring of the same size. Returns its length.
-    fn copy_log(&self, files: &dyn Files, options: &mut WorkOptions) -> Result<u64, Error> {
+    fn copy_log(&self, files: &dyn Files, pace: &mut Pace<'_>, options: &mut WorkOptions) -> Result<u64, Error> {
         let (from, superblock) = (self.frozen.superblock.checkpoint_lsn, &self.frozen.superblock);
         let log = self.engine.core.log.files();
         let ring = Ring::reserve(files, superblock.owner(), superblock.redo)?;
@@ -125,13 +124,13 @@ impl Moment<'_> {
         let to = LogFiles::new(ring, None);
         log.copy_laps(&to, from, self.lsn)?;
         let end = round_up(self.lsn.0);
-        let mut buf = aligned(LOG_PIECE);
+        let mut buf = aligned(PIECE);
         let mut at = round_down(from.0);
         while at < end {
-            let piece = &mut buf[..to_usize((end - at).min(to_u64(LOG_PIECE)))];
+            let piece = &mut buf[..to_usize((end - at).min(to_u64(PIECE)))];
             log.read(piece, Lsn(at))?;
             self.check_held()?;
-            if self.engine.log_hold.lock().is_none() {
+            if !self.holds_log() {
                 return Err(self.log_needed(files));
             }
             // Groups behind the backup's LSN are not in it.
@@ -139,11 +138,14 @@ impl Moment<'_> {
             piece[whole..].fill(0);
             to.write(piece, Lsn(at))?;
             at += to_u64(piece.len());
-            options.tell(0, self.bytes())?;
+            pace.wait_unless(piece.len(), || {
+                options.tell(0, self.bytes())?;
+                Ok(self.is_urgent(Lsn(at)))
+            })?;
         }
         to.sync_all()?;
         Ok(self.lsn.since(from))
     }
 }
 
-const _: () = assert!(LOG_PIECE.is_multiple_of(BLOCK));
+const _: () = assert!(PIECE.is_multiple_of(BLOCK));

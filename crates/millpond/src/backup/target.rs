@@ -7,7 +7,7 @@ use std::sync::Arc;
 use crate::base::error::Error;
 use crate::io::device::Files;
 use crate::io::directory_lock::LOCK_FILE;
-use crate::recovery::analyse;
+use crate::recovery::{Rest, analyse};
 use crate::redo::dirty_counts::DirtyCounts;
 use crate::redo::files::LogFiles;
 use crate::store::files::UNFINISHED;
@@ -61,12 +61,12 @@ pub(super) fn mark_unfinished(files: &dyn Files) -> Result<(), Error> {
 }
 
 /// Verifies the files of a database that would be recovered: superblocks, directories, map pages, and the log up to the
-/// end that the newest superblock names.
-pub(super) fn verify(files: &dyn Files) -> Result<(), Error> {
+/// end that the newest superblock names. `rest` is called between parts of the log, with their bytes.
+pub(super) fn verify(files: &dyn Files, rest: Rest<'_>) -> Result<(), Error> {
     let counts = Arc::new(DirtyCounts::default());
     let (store, _) = PageStore::open(files, Arc::clone(&counts))?;
     let superblock = store.superblock();
     let log = LogFiles::open(files, superblock.owner(), superblock.redo, superblock.switch)?;
     counts.make_for(log.capacity());
-    analyse(&log, &superblock, &store, &counts, (FRAMES, BTreeSet::new())).map(drop)
+    analyse(&log, &superblock, &store, &counts, (FRAMES, BTreeSet::new()), rest).map(drop)
 }

@@ -1,4 +1,4 @@
-//! The check of a database at work: every image, every row, every index entry.
+//! The check of a database at work: log and map in their files, every image, every row, every index entry.
 //!
 //! Images are read from the data file as a backup reads them: those of one moment, which are pinned. Rows and entries
 //! are read through the buffer pool, those of each tree at one snapshot. At a snapshot an index has exactly the entries
@@ -17,6 +17,7 @@ use crate::base::aligned::to_u64;
 use crate::base::error::Error;
 use crate::base::quoted::quoted;
 use crate::check::indexes::{Compared, check_indexes};
+use crate::check::own_files::{check_log, check_map};
 use crate::check::report::CheckReport;
 use crate::ddl::{catalog, open_table, open_tree};
 use crate::engine::Engine;
@@ -57,7 +58,7 @@ impl Sums {
 /// Checks the database of `engine`.
 pub(crate) fn check_beside_load(engine: &Arc<Engine>, options: WorkOptions) -> Result<CheckReport, Error> {
     engine.check_changeable()?;
-    let pace = Pace::new(options.rate_on(engine.write_capacity()));
+    let pace = Pace::new(engine, &options);
     let reading = Reading { engine, pace, options, unpaid: 0, done: 0, total: 0 };
     let mut check = Check { engine, reading, report: CheckReport::default(), untold: 0 };
     match check.all() {
@@ -93,7 +94,7 @@ struct Check<'e> {
 struct Reading<'e> {
     engine: &'e Arc<Engine>,
     options: WorkOptions,
-    pace: Pace,
+    pace: Pace<'e>,
     /// Bytes of rows that were not waited for yet.
     unpaid: usize,
     /// Bytes that were read.
@@ -151,12 +152,18 @@ impl Check<'_> {
 
     /// Verifies the image of every page.
     fn images(&mut self) -> Result<(), Error> {
-        let moment = Moment::hold(self.engine)?;
-        // Nothing of the log is read.
-        self.engine.end_log_hold();
-        let of_trees = self.engine.core.store.used_in_all() * to_u64(self.engine.core.store.page_size());
+        let (engine, moment) = (self.engine, Moment::hold(self.engine)?);
+        let of_trees = engine.core.store.used_in_all() * to_u64(engine.core.store.page_size());
         let mut options = std::mem::take(&mut self.reading.options);
-        let read = moment.each_zone(&mut options, of_trees, |_, read, _| {
+        let mut pace = Pace::new(engine, &options);
+        let mut look = || {
+            moment.check_held()?;
+            options.tell(0, moment.bytes() + of_trees)
+        };
+        let own = check_log(&moment, &mut pace, &mut look, &mut |problem| self.tell(problem));
+        engine.end_log_hold();
+        own.and_then(|()| check_map(engine, &mut pace, &mut look, &mut |problem| self.tell(problem)))?;
+        let read = moment.each_piece(&mut pace, &mut options, of_trees, |_, read, _| {
             match read {
                 Ok(read) => {
                     self.report.pages += read.images;

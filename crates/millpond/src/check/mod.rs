@@ -2,4 +2,5 @@
 
 pub(crate) mod beside_load;
 pub(crate) mod indexes;
+mod own_files;
 pub(crate) mod report;

@@ -48,7 +48,8 @@ impl OnDisk {
         let began_ns = clock::now_ns();
         let watched = self.store.copied(files)?;
         let frames = (to_usize(sizes.frames), watched);
-        let analysis = recovery::analyse(&self.log_files, &self.superblock, &self.store, &self.counts, frames)?;
+        let (log, superblock, store) = (&self.log_files, &self.superblock, &self.store);
+        let analysis = recovery::analyse(log, superblock, store, &self.counts, frames, &mut |_| Ok(()))?;
         if options.read_only {
             check_redo_fits(options, analysis.pages_to_redo(), self.page_size(), &files.place())?;
         }

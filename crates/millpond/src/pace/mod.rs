@@ -13,6 +13,8 @@
 //! ([`zone_cleaning`]). Where purge falls behind, each writer purges in proportion to the work that it leaves
 //! ([`purge_debt`]).
 //!
+//! Backups and checks have no deadline: they give way to the load ([`give_way`]).
+//!
 //! Beside them are the classic methods of older servers ([`classic_flushing`]).
 //!
 //! A simulation of hours of load tests them (`crates/models/src/calm.rs`), and shows the effect of each rule.
@@ -21,6 +23,7 @@ pub(crate) mod adaptive;
 pub(crate) mod classic_flushing;
 pub(crate) mod envelope;
 pub(crate) mod free_frames;
+pub(crate) mod give_way;
 pub(crate) mod keep_average;
 pub(crate) mod log_length;
 pub(crate) mod payment;

@@ -196,6 +196,12 @@ pub(crate) fn memory_budget(frames: usize, page_size: usize) -> u64 {
     to_u64(Noted::most(frames)) * PAGE_NOTED + 3 * to_u64(gathered_bytes(frames * page_size))
 }
 
+/// Called between parts of the log, with the bytes of the last one. An error from it ends the pass.
+pub(crate) type Rest<'a> = &'a mut dyn FnMut(usize) -> Result<(), Error>;
+
+/// Bytes of log between two calls of [`Rest`].
+const PART: u64 = 256 << 10;
+
 /// The first pass. `frames` is the pool's size; `watched` are pages that the caller asks [`Analysis::needs_image`]
 /// about. Adds a count at the checkpoint, which [`redo`] removes (RECOVER-2).
 pub(crate) fn analyse(
@@ -204,6 +210,7 @@ pub(crate) fn analyse(
     store: &PageStore,
     counts: &DirtyCounts,
     (frames, watched): (usize, BTreeSet<PageId>),
+    rest: Rest<'_>,
 ) -> Result<Analysis, Error> {
     let (from, nonce) = (superblock.checkpoint_lsn, superblock.nonce);
     if !planted!("unredone_not_counted") {
@@ -220,7 +227,7 @@ pub(crate) fn analyse(
         noted: None,
         pages: Noted::new(frames, watched),
     };
-    let mut noted = 0;
+    let (mut noted, mut rested) = (0, from);
     while let Some(group) = scan.next()? {
         if counts.bucket(group.start) != noted {
             noted = counts.bucket(group.start);
@@ -232,6 +239,10 @@ pub(crate) fn analyse(
         let (kind, end) = (group.kind, group.end);
         if kind == GroupKind::Epoch {
             found.epochs.push((end, scan.nonce()));
+        }
+        if end.since(rested) >= PART {
+            rest(to_usize(end.since(rested)))?;
+            rested = end;
         }
     }
     found.end = scan.position();

@@ -228,8 +228,9 @@ impl Log {
         }
         if let Some(from) = round.sync_from {
             let len = to_usize(round_up(round.upto.0) - from.0);
+            let began_ns = clock::now_ns();
             self.counters.pending_syncs.during(1, || round.files.sync(from, len))?;
-            self.counters.syncs.fetch_add(1, Ordering::Relaxed);
+            self.counters.synced(began_ns);
         }
         Ok(())
     }

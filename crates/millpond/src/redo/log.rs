@@ -14,7 +14,7 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::dirty_counts::DirtyCounts;
 use super::files::{Geometry, Lap, LogFiles, Switch};
@@ -111,6 +111,7 @@ pub(crate) struct Resume {
 #[derive(Default)]
 pub(crate) struct LogCounters {
     pub(crate) syncs: AtomicU64,
+    pub(crate) sync_ns: AtomicU64,
     pub(crate) pending_syncs: Pending,
     pub(crate) bytes_written: AtomicU64,
     pub(crate) pending_writes: Pending,
@@ -118,6 +119,15 @@ pub(crate) struct LogCounters {
     /// Part of `space_waits` for space in the files.
     pub(crate) wall_waits: AtomicU64,
     pub(crate) space_wait_us: AtomicU64,
+}
+
+impl LogCounters {
+    /// Notes a sync that began at `began_ns` and has ended.
+    pub(super) fn synced(&self, began_ns: u64) {
+        // Relaxed: sums of their own.
+        self.sync_ns.fetch_add(clock::now_ns().saturating_sub(began_ns), Ordering::Relaxed);
+        self.syncs.fetch_add(1, Ordering::Relaxed);
+    }
 }
 
 /// A snapshot of the log's positions.

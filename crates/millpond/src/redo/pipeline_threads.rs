@@ -145,7 +145,7 @@ impl Pipeline {
         drop(state);
         *synced_ns = clock::now_ns();
         self.cpu.synced_in(synced_ns.saturating_sub(began_ns));
-        log.counters.syncs.fetch_add(1, Ordering::Relaxed);
+        log.counters.synced(began_ns);
         self.flushed.store(upto.0, Ordering::Release);
         self.to_notify[1].ring();
         Ok(true)

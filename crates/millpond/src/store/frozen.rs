@@ -30,6 +30,10 @@ use crate::base::page::layout::header;
 use crate::io::device::{Device, Files};
 use crate::redo::dirty_counts::DirtyCounts;
 
+/// Bytes of the data file that are read together. Many small transfers lengthen a log sync more than few large ones of
+/// the same bytes, and behind a very large one it waits too long.
+pub(crate) const PIECE: usize = 512 << 10;
+
 /// Map pages of a backup in one write.
 const MAP_PAGES_TOGETHER: usize = 256;
 
@@ -104,24 +108,25 @@ impl PageStore {
         self.state.lock().slots.unpin(zone);
     }
 
-    /// Reads `zone` to `buf`, and leaves the images in it that the frozen map names, which are in the slots `named`;
-    /// all else is zeroed. Before the caller believes the images, or an error, it looks whether the pins hold.
+    /// Reads the [`PIECE`] of this number to `buf`, and leaves the images in it that the frozen map names, which are in
+    /// the slots `named`; all else is zeroed. Before the caller believes the images, or an error, it looks whether the
+    /// pins hold.
     pub(crate) fn read_frozen(
         &self,
         frozen: &Frozen,
-        zone: usize,
+        piece: usize,
         named: &NamedSlots,
         buf: &mut [u8],
-    ) -> Result<ZoneRead, Error> {
-        let per_zone = Self::zone_slots(self.page_size);
-        let first = to_u64(zone) * per_zone;
-        if !(first..first + per_zone).any(|slot| named.has(slot)) {
-            return Ok(ZoneRead::default());
+    ) -> Result<PieceRead, Error> {
+        let slots = to_u64(PIECE) / self.page_size;
+        let first = to_u64(piece) * slots;
+        if !(first..first + slots).any(|slot| named.has(slot)) {
+            return Ok(PieceRead::default());
         }
         let offset = self.offset(SlotId(first));
-        let reading = |e| Error::io(&format!("read {ZONE_BYTES} bytes at {offset} of '{}'", self.data.name()), e);
+        let reading = |e| Error::io(&format!("read {PIECE} bytes at {offset} of '{}'", self.data.name()), e);
         self.data.read_at(buf, offset).map_err(reading)?;
-        let (mut found, mut owners) = (ZoneRead::default(), None);
+        let (mut found, mut owners) = (PieceRead::default(), None);
         for (at, image) in (0..).zip(buf.chunks_mut(self.page_size())) {
             if !named.has(first + at) {
                 image.fill(0);
@@ -133,8 +138,8 @@ impl PageStore {
             let problem = match self.slot_of(entry) == Some(SlotId(first + at)) {
                 true => self.problem_of(id, entry, image).map(|problem| (id, entry, problem)),
                 false => {
-                    // One pass over the map for a zone, however much is damaged.
-                    let owners = owners.get_or_insert_with(|| self.owners(frozen, first..first + per_zone));
+                    // One pass over the map for a piece, however much is damaged.
+                    let owners = owners.get_or_insert_with(|| self.owners(frozen, first..first + slots));
                     owners.get(&(first + at)).map(|&(id, entry)| {
                         let problem = self.problem_of(id, entry, image);
                         (id, entry, problem.unwrap_or_else(|| "it is of another page".to_owned()))
@@ -166,18 +171,18 @@ impl PageStore {
     }
 }
 
-/// The images of a zone.
+/// The images of a piece.
 #[derive(Default)]
-pub(crate) struct ZoneRead {
+pub(crate) struct PieceRead {
     /// The number of images.
     pub(crate) images: u64,
-    /// The end of the last one, in bytes from the zone's begin.
+    /// The end of the last one, in bytes from the piece's begin.
     pub(crate) end: usize,
     /// An error for each damaged image.
     pub(crate) damage: Vec<Error>,
 }
 
-impl ZoneRead {
+impl PieceRead {
     pub(crate) fn is_empty(&self) -> bool {
         self.images == 0
     }
@@ -286,9 +291,9 @@ impl Frozen {
         Ok(file)
     }
 
-    /// Writes what was read of a zone to the copy's data file.
-    pub(crate) fn write_zone(&self, data: &dyn Device, zone: usize, images: &[u8]) -> Result<(), Error> {
-        write(data, &images[..to_usize(round_up(to_u64(images.len())))], SLOTS_START + to_u64(zone * ZONE_BYTES))
+    /// Writes what was read of a piece to the copy's data file.
+    pub(crate) fn write_piece(&self, data: &dyn Device, piece: usize, images: &[u8]) -> Result<(), Error> {
+        write(data, &images[..to_usize(round_up(to_u64(images.len())))], SLOTS_START + to_u64(piece * PIECE))
     }
 }
 
@@ -298,3 +303,5 @@ pub(crate) fn finish_data(data: &dyn Device, superblocks: &[Superblock; 2]) -> R
     superblocks.iter().try_for_each(|superblock| superblock.write(data))?;
     sync(data)
 }
+
+const _: () = assert!(ZONE_BYTES.is_multiple_of(PIECE) && PIECE >= 64 << 10, "a piece has whole slots");

@@ -40,6 +40,7 @@ pub(crate) mod look;
 pub(crate) mod lot;
 pub(crate) mod map;
 pub(crate) mod open;
+mod own_files;
 pub(crate) mod page_store;
 #[cfg(test)]
 mod page_store_tests;

@@ -207,3 +207,42 @@ fn close_ends_a_scan_whose_client_takes_nothing() {
     let _ = reader.read_to_string(&mut rest);
     assert!(!rest.contains("{\"done\""), "the answer is not whole");
 }
+
+/// A bit is flipped in the map pages, then in the log.
+#[test]
+fn check_of_an_open_database_reads_log_and_map_in_their_files() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let db = open(dir.path());
+    let told = |part: &str| {
+        let problems = db.check(WorkOptions::new()).expect("checked").problems;
+        let found = problems.iter().any(|problem| problem.contains(part));
+        assert_eq!(found, !part.is_empty(), "{part}: {problems:?}");
+        assert!(!part.is_empty() || problems.is_empty(), "{problems:?}");
+    };
+    let flip = |name: &str, at: u64| {
+        let file = std::fs::File::options().read(true).write(true).open(dir.path().join("db").join(name));
+        let (file, mut byte) = (file.expect("there"), [0]);
+        file.read_exact_at(&mut byte, at).expect("read");
+        file.write_all_at(&[byte[0] ^ 1], at).expect("written");
+    };
+    // Dirty map pages would be written again.
+    db.checkpoint().expect("taken");
+    told("");
+    let map = std::fs::read(dir.path().join("db/map.mpd")).expect("read");
+    let pages: Vec<u64> =
+        (1..).zip(map.chunks(4096).skip(1)).filter(|page| page.1[0] != 0).map(|page| page.0).collect();
+    // Of each map page that was ever written: some are in use.
+    pages.iter().for_each(|page| flip("map.mpd", page * 4096 + 100));
+    told("map page ");
+    pages.iter().for_each(|page| flip("map.mpd", page * 4096 + 100));
+    told("");
+    let rows = db.create_tree("rows").expect("created");
+    (0..2000u32).for_each(|key| rows.put(key.to_be_bytes(), [1; 100]).expect("written"));
+    let stats = db.stats();
+    let middle = stats.log_lsn_last_checkpoint.midpoint(stats.log_lsn_current);
+    let (file, offset) = (middle / (4 << 20), middle % (4 << 20));
+    flip(&format!("redo-0-{file}.mpd"), 4096 + offset);
+    told("the log ends at LSN");
+    db.checkpoint().expect("taken");
+    told("");
+}
