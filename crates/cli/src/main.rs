@@ -62,6 +62,8 @@ enum Command {
     Backup(commands::backup::BackupArgs),
     /// Makes a database of a backup, each page verified.
     Restore(commands::backup::RestoreArgs),
+    /// Makes the data file short: its free end goes back to the file system.
+    Compact(commands::compact::CompactArgs),
     /// Prints the value of a key. Writes nothing.
     Get(commands::rows::read::GetArgs),
     /// Prints rows in the order of their keys or of an index. Writes nothing.
@@ -134,6 +136,7 @@ fn run(command: Command, matches: &ArgMatches) -> Result<Answer, Failure> {
         Command::Rebuild(args) => commands::rebuild::run(&args),
         Command::Backup(args) => commands::backup::run(&args),
         Command::Restore(args) => commands::backup::restore(&args),
+        Command::Compact(args) => commands::compact::run(&args),
         Command::Get(args) => commands::rows::read::get(&args),
         Command::Scan(args) => commands::rows::read::scan(&args),
         Command::Count(args) => commands::rows::read::count(&args),

@@ -62,8 +62,9 @@ pub(crate) fn bar_of_bytes(
     let stop = Arc::clone(stop);
     let (mut bar, mut before): (Option<Progress>, _) = (None, 0);
     move |done, total| {
-        bar.get_or_insert_with(|| Progress::start(what, "MiB", total / MIB)).advance(done / MIB - before);
-        before = done / MIB;
+        let more = (done / MIB).saturating_sub(before);
+        bar.get_or_insert_with(|| Progress::start(what, "MiB", total / MIB)).advance(more);
+        before += more;
         // Relaxed: an independent flag.
         if stop.load(Ordering::Relaxed) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     }
@@ -219,6 +220,16 @@ mod tests {
         // The sender was dropped with its thread.
         acts.iter().for_each(drop);
         assert_eq!(acts.try_recv(), Err(std::sync::mpsc::TryRecvError::Disconnected));
+    }
+
+    /// A compaction may find more to do than it has said.
+    #[test]
+    fn bar_of_bytes_takes_a_number_that_falls() {
+        let stop = Arc::new(AtomicBool::new(false));
+        let mut bar = bar_of_bytes("compacting", &stop);
+        assert_eq!([9, 3, 12].map(|mib| bar(mib * MIB, 20 * MIB)), [ControlFlow::Continue(()); 3]);
+        stop.store(true, Ordering::Relaxed);
+        assert_eq!(bar(12 * MIB, 20 * MIB), ControlFlow::Break(()));
     }
 
     #[test]

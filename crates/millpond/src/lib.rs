@@ -87,6 +87,7 @@ pub use btree::scan::{OwnedRow, RowRef};
 pub use bytesize::ByteSize;
 pub use io::batch::IoEngine;
 pub use io::directory::GroupAccess;
+pub use open::compact::CompactReport;
 pub use options::durability::Durability;
 pub use options::table::OptionInfo;
 pub use options::{Options, PageStoreKind};

@@ -25,6 +25,12 @@ pub enum Request {
         #[serde(default)]
         rate: Option<u64>,
     },
+    /// The data file made short: its free end goes back to the file system.
+    Compact {
+        /// Most bytes moved a second; left out: the engine's default.
+        #[serde(default)]
+        rate: Option<u64>,
+    },
     /// Facts about the database.
     Info {},
     /// The row of a key, if there is one.
@@ -70,7 +76,7 @@ pub type Facts = Vec<(String, String)>;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", bound(serialize = "B: AsRef<[u8]>", deserialize = "Bytes<B>: Deserialize<'de>"))]
 pub enum Answer<B = Vec<u8>> {
-    /// How far a backup or a check is: bytes.
+    /// How far a backup, a check or a compaction is: bytes.
     Progress {
         /// Bytes that are done.
         done: u64,
@@ -100,6 +106,7 @@ mod tests {
         for (line, wanted) in [
             (r#"{"info": {}}"#, Request::Info {}),
             (r#"{"check": {}}"#, Request::Check { rate: None }),
+            (r#"{"compact": {"rate": 9}}"#, Request::Compact { rate: Some(9) }),
             (r#"{"backup": {"to": "/b"}}"#, Request::Backup { to: Bytes(b"/b".to_vec()), rate: None }),
             (r#"{"count": {"of": "t"}}"#, Request::Count(rows("t"))),
             (

@@ -3,6 +3,7 @@
 pub(crate) mod backup;
 pub(crate) mod bench;
 pub(crate) mod check;
+pub(crate) mod compact;
 pub(crate) mod crashtest;
 pub(crate) mod dump;
 pub(crate) mod info;

@@ -129,6 +129,7 @@ fn every_example_in_help_runs() {
         &["probe"],
         &["backup"],
         &["restore"],
+        &["compact"],
         &["rebuild"],
         &["put"],
         &["load"],

@@ -38,6 +38,12 @@ fn running_engine_answers_and_is_backed_up_by_its_socket() {
     let again = run(dir.path(), &["backup", "sock", "backup"]);
     assert_code(&again, 2);
     assert!(err(&again).contains("is not empty"), "{}", err(&again));
+    let in_use = run(dir.path(), &["compact", "db"]);
+    assert_code(&in_use, 2);
+    assert!(err(&in_use).contains("name its engine's status socket"), "{}", err(&in_use));
+    let short = run(dir.path(), &["compact", "sock", "--rate=100MiB"]);
+    assert_code(&short, 0);
+    assert!(out(&short).starts_with("compacted:    sock\nbytes before: "), "{}", out(&short));
     kill_process(Pid::from_child(&bench), Signal::KILL).expect("it can be killed");
     bench.wait().expect("it ends");
     drop(lines);
@@ -52,4 +58,8 @@ fn running_engine_answers_and_is_backed_up_by_its_socket() {
     assert!(err(&rated).contains("--rate=1.0 MiB is for a running engine"), "{}", err(&rated));
     assert_code(&run(dir.path(), &["restore", "backup", "restored"]), 0);
     assert_code(&run(dir.path(), &["check", "restored"]), 0);
+    assert_code(&run(dir.path(), &["compact", "restored"]), 0);
+    assert_code(&run(dir.path(), &["check", "restored"]), 0);
+    let of_backup = run(dir.path(), &["compact", "backup"]);
+    assert_code(&of_backup, 2);
 }

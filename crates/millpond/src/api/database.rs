@@ -21,6 +21,7 @@ use crate::io::slow::SlowFiles;
 use crate::io::speed::Speed;
 use crate::observe::stats::Stats;
 use crate::observe::status::About;
+use crate::open::compact::{CompactReport, compact};
 use crate::open::entry::{open_in, open_on};
 use crate::open::running::{Opened, Running};
 use crate::options::Options;
@@ -209,6 +210,29 @@ impl Db {
     /// Damage is no error, but a problem in the report.
     pub fn check(&self, options: WorkOptions) -> Result<CheckReport, Error> {
         check_beside_load(self.here()?, options)
+    }
+
+    /// Makes the data file short while writers go on. The pages at its end are moved to free room before them, and the
+    /// end goes back to the file system. About an eighth of the pages' room stays free. The new length is durable on
+    /// return. A crash in between loses nothing, and may leave the file longer.
+    ///
+    /// The keeper reads and writes the pages at the file's end once, at [`WorkOptions::rate`]. It pauses while frames
+    /// or the log need the device. No writer waits for a compaction. A writer takes room at the end if it finds no
+    /// other, and the file stays longer then. The room of deleted rows counts when purge and merges have given their
+    /// pages back. The file grows again as pages are added.
+    ///
+    /// Without this call the file becomes shorter when more room is free than used, at a fourth of the device's rate.
+    ///
+    /// Waits on `checkpoint` at its end.
+    ///
+    /// # Errors
+    /// * [`Error::InUse`]: a backup or a check is under way, or another compaction. One that begins later holds this
+    ///   call up until its end.
+    /// * [`Error::Cancelled`]: the function of [`WorkOptions::progress`] broke. The file may be shorter.
+    /// * [`Error::DeviceFailed`]: the file could not be cut.
+    /// * [`Error::ReadOnly`]: the database was opened read-only, or the engine has stopped. [`Error::Closed`].
+    pub fn compact(&self, options: WorkOptions) -> Result<CompactReport, Error> {
+        compact(self.here()?, options)
     }
 
     /// The engine's gauges and counters. In a forked child all are zero.

@@ -18,6 +18,7 @@ mod memory;
 mod merging;
 mod publish;
 mod requests;
+mod shorten;
 mod syncer;
 mod undo_pages;
 mod zones;
@@ -28,6 +29,7 @@ use std::sync::atomic::Ordering;
 
 use self::publish::SyncThread;
 use self::requests::Cleaning;
+use self::shorten::Shortening;
 use self::syncer::Syncer;
 pub(crate) use self::zones::ZONES_TOGETHER;
 use self::zones::Zones;
@@ -98,6 +100,7 @@ pub(crate) struct Keeper {
     due_cut: Lsn,
     frame_need: FrameNeed,
     zones: Zones,
+    shortening: Shortening,
     last_taken: u64,
     /// A page could not be written because an image of it is in flight.
     sync_wanted: bool,
@@ -134,6 +137,7 @@ impl Keeper {
             due_cut: Lsn::ZERO,
             frame_need: FrameNeed::default(),
             zones: Zones::default(),
+            shortening: Shortening::default(),
             last_taken: 0,
             sync_wanted: false,
             freed: Vec::new(),
@@ -213,7 +217,7 @@ impl Keeper {
             self.look_at_frame_need(elapsed_s);
             self.engine.end_idle_transactions();
             self.engine.txns.wake_purge();
-            self.grow_ahead();
+            self.look_at_length(now);
             self.retire_frames()?;
         }
         if tick || synced {
@@ -228,6 +232,7 @@ impl Keeper {
             }
         }
         self.serve_requests(others_write)?;
+        self.give_space_back(now)?;
         self.serve_loads();
         Ok(())
     }
@@ -576,13 +581,6 @@ impl Keeper {
             }
         }
         Ok(())
-    }
-
-    fn grow_ahead(&self) {
-        if self.engine.core.store.wants_growth() {
-            // An error is ignored: an operation that needs the space and cannot have it gets its own.
-            let _ = self.engine.core.store.grow();
-        }
     }
 }
 

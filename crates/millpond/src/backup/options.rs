@@ -16,7 +16,7 @@ const RATE_MIN: u64 = 1 << 20;
 /// The function that is told of progress.
 type Told = Box<dyn FnMut(WorkProgress) -> ControlFlow<()> + Send>;
 
-/// How work on a whole database goes on: a backup, its restoration, or a check beside the load.
+/// How work on a whole database goes on: a backup, its restoration, a check beside the load, or a compaction.
 #[derive(Default)]
 pub struct WorkOptions {
     rate: Option<ByteSize>,
@@ -27,7 +27,7 @@ pub struct WorkOptions {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct WorkProgress {
-    /// Bytes that were looked at.
+    /// Bytes that were looked at; for a compaction, those that need not move any more.
     pub done: u64,
     /// Bytes of the data file; for a check also those of the trees, which it reads once more row by row.
     pub total: u64,
@@ -53,18 +53,18 @@ impl WorkOptions {
         WorkOptions::default()
     }
 
-    /// Bytes read a second, at most; at least 1 MiB. The work goes slower, down to a 128th of that, while syncs of the
-    /// log take longer beside it. A backup copies the log first, and does not go slower where writers would soon need
-    /// that log's room. Default: half of the rate at which the engine has measured that the device writes pages, or 128
-    /// MiB before it has.
+    /// Bytes read, or moved, a second at most; at least 1 MiB. Backups and checks go slower, down to a 128th of that,
+    /// while syncs of the log take longer beside them. A backup copies the log first, and does not go slower where
+    /// writers would soon need that log's room. Default: half of the rate at which the engine has measured that the
+    /// device writes pages, or 128 MiB before it has.
     #[must_use]
     pub fn rate(mut self, per_s: ByteSize) -> WorkOptions {
         self.rate = Some(per_s);
         self
     }
 
-    /// Calls `told` after each MiB of the log, where nothing of the data file is done yet, and of the data file. If it
-    /// breaks, the work ends with [`Error::Cancelled`].
+    /// Calls `told` after each MiB of the log, where nothing of the data file is done yet, and of the data file; for a
+    /// compaction, a hundred times a second. If it breaks, the work ends with [`Error::Cancelled`].
     #[must_use]
     pub fn progress(mut self, told: impl FnMut(WorkProgress) -> ControlFlow<()> + Send + 'static) -> WorkOptions {
         self.told = Some(Box::new(told));

@@ -43,6 +43,7 @@ pub(crate) enum Rank {
     Syncer,
     Background,
     LogHold,
+    Compaction,
     PageCleaners,
     Pacing,
     Payments,

@@ -4,6 +4,7 @@
 //! tables, and the requests that threads leave for the keeper. The sub-modules hold its larger parts.
 
 pub(crate) mod classic_flushing;
+pub(crate) mod compaction;
 pub(crate) mod durable;
 pub(crate) mod flush_reason;
 pub(crate) mod open_trees;
@@ -32,6 +33,7 @@ use crate::base::waits::{WaitClass, Waits};
 use crate::btree::descent::Restarts;
 use crate::core::Core;
 use crate::engine::classic_flushing::ClassicFlushing;
+use crate::engine::compaction::Compaction;
 use crate::engine::open_txns::OpenTxns;
 use crate::engine::pacing::Pacing;
 use crate::engine::page_writer::{PageWrites, Writers};
@@ -104,6 +106,13 @@ pub(crate) struct Engine {
     pub(crate) redoing: AtomicBool,
     /// The database was opened read-only, and the open has ended. Written once, by the opening thread.
     pub(crate) read_only: AtomicBool,
+    /// Whether the keeper may make the data file shorter. Written once, when the open has ended, and not for a database
+    /// whose writes stay in memory.
+    pub(crate) may_shorten: AtomicBool,
+    /// Whether there is a request to make the data file short: then the keeper looks at it in each step.
+    pub(crate) is_compacted: AtomicBool,
+    /// A request to make the data file short.
+    pub(crate) compaction: Mutex<Option<Compaction>>,
     pub(crate) opening: Opening,
     pub(crate) recovery_time: RecoveryTime,
     pub(crate) redo_change: RedoChange,

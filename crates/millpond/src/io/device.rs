@@ -67,6 +67,19 @@ pub trait Device: Send + Sync {
     /// Mostly a full device; the file then keeps its length.
     fn grow(&self, len: u64) -> io::Result<()>;
 
+    /// Shortens the file to `len` bytes, and gives the space behind them back to the device. The bytes there are gone:
+    /// if the file grows again, they are zeroes. Durable after a [`sync`](Self::sync) that begins later; after a crash
+    /// before that the file has either length, or that of a later growth. The caller makes no change behind `len`
+    /// meanwhile.
+    ///
+    /// # Errors
+    /// An error of the operating system; `Unsupported`, which is the default, from a device that cannot. The file then
+    /// keeps its length.
+    fn cut(&self, len: u64) -> io::Result<()> {
+        let _ = len;
+        Err(io::ErrorKind::Unsupported.into())
+    }
+
     /// The file's name in messages.
     fn name(&self) -> &str;
 }

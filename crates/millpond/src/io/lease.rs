@@ -1,8 +1,8 @@
 //! Files that a database may change only while it holds their lock, and only in the process that opened it.
 //!
-//! LEASE-1 Every operation that changes files (a write, a sync, growth, a name) holds the lease, shared, until the call
-//! has returned. When [`LeasedFiles::end`] has returned, no change of this database is in progress, and none begins:
-//! the lock may be given to another process.
+//! LEASE-1 Every operation that changes files (a write, a sync, a length, a name) holds the lease, shared, until the
+//! call has returned. When [`LeasedFiles::end`] has returned, no change of this database is in progress, and none
+//! begins: the lock may be given to another process.
 //! LEASE-2 A forked child of the opener changes nothing.
 //!
 //! Every change passes this one place, in any thread: the keeper's, the log's, and callers that load, sort, or write
@@ -184,6 +184,11 @@ impl Device for LeasedFile {
     fn grow(&self, len: u64) -> io::Result<()> {
         let _change = self.lease.change()?;
         self.file.grow(len)
+    }
+
+    fn cut(&self, len: u64) -> io::Result<()> {
+        let _change = self.lease.change()?;
+        self.file.cut(len)
     }
 
     fn name(&self) -> &str {

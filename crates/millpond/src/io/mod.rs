@@ -9,6 +9,8 @@ mod lock_holders;
 pub(crate) mod overlay;
 mod page_cache;
 #[cfg(feature = "simulation")]
+mod service_time;
+#[cfg(feature = "simulation")]
 pub(crate) mod simulated;
 pub(crate) mod slow;
 pub(crate) mod speed;

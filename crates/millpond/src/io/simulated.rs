@@ -15,6 +15,7 @@ use rand_core::{Rng, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 
 use super::device::{Device, Files};
+pub use super::service_time::ServiceTime;
 use crate::base::aligned::{to_u64, to_usize};
 use crate::base::laws;
 use crate::base::scheduler;
@@ -23,27 +24,11 @@ use crate::base::sync::{Mutex, Rank};
 /// The unit, in bytes, that a device writes atomically.
 pub const SECTOR: usize = 512;
 
-/// The virtual time that a call takes.
-#[derive(Clone, Copy, Debug)]
-pub struct ServiceTime {
-    /// A read, in nanoseconds.
-    pub read_ns: u64,
-    /// A write, in nanoseconds.
-    pub write_ns: u64,
-    /// A sync, in nanoseconds.
-    pub sync_ns: u64,
-}
-
-impl Default for ServiceTime {
-    fn default() -> Self {
-        ServiceTime { read_ns: 60_000, write_ns: 40_000, sync_ns: 100_000 }
-    }
-}
-
 #[derive(Clone, Debug)]
 enum Change {
     Write { file: u64, offset: u64, bytes: Arc<[u8]> },
     Length { file: u64, len: u64 },
+    Cut { file: u64, len: u64 },
     Empty { file: u64 },
     Name { name: String, file: Option<u64> },
 }
@@ -75,6 +60,7 @@ struct State {
     slow: BTreeMap<String, u64>,
     refusing: BTreeSet<String>,
     space_limit: Option<u64>,
+    refuses_cuts: bool,
 }
 
 impl State {
@@ -187,6 +173,11 @@ impl SimulatedDisk {
     /// Makes growth fail with `StorageFull` when all files together would exceed `bytes`; `None` lifts the limit.
     pub fn limit_space(&self, bytes: Option<u64>) {
         self.shared.state.lock().space_limit = bytes;
+    }
+
+    /// Makes all cuts of files fail, or succeed again.
+    pub fn refuse_cuts(&self, refuse: bool) {
+        self.shared.state.lock().refuses_cuts = refuse;
     }
 
     /// Flips bit `bit` of the byte at `offset` of file `name`, unseen by the engine. False: there is no such byte.
@@ -383,6 +374,7 @@ impl History {
                         bytes.resize(to_usize(*len), 0);
                     }
                 }
+                Change::Cut { file, len } if chosen => files.entry(*file).or_default().truncate(to_usize(*len)),
                 Change::Empty { file } if chosen => files.entry(*file).or_default().clear(),
                 Change::Write { file, offset, bytes } if chosen => {
                     let torn = match unsynced {
@@ -423,9 +415,10 @@ fn synced_at(history: &[Event]) -> Vec<usize> {
         for position in 0..sync_position {
             let Event::Change { change, done_at } = &history[position] else { continue };
             let same = match change {
-                Change::Write { file, .. } | Change::Length { file, .. } | Change::Empty { file } => {
-                    *synced_file == Some(*file)
-                }
+                Change::Write { file, .. }
+                | Change::Length { file, .. }
+                | Change::Cut { file, .. }
+                | Change::Empty { file } => *synced_file == Some(*file),
                 Change::Name { .. } => synced_file.is_none(),
             };
             if !same || first[position] < usize::MAX {
@@ -461,6 +454,7 @@ fn apply(state: &mut State, change: &Change) {
                 bytes.resize(to_usize(*len), 0);
             }
         }
+        Change::Cut { file, len } => state.files.entry(*file).or_default().truncate(to_usize(*len)),
         Change::Empty { file } => state.files.entry(*file).or_default().clear(),
         Change::Name { name, file } => {
             match file {
@@ -590,6 +584,14 @@ impl Device for SimulatedFile {
         self.disk.change(Change::Length { file: self.file, len }, 0)
     }
 
+    fn cut(&self, len: u64) -> io::Result<()> {
+        laws::check_io();
+        if self.disk.shared.state.lock().refuses_cuts {
+            return Err(io::Error::other("the simulated disk cuts no files"));
+        }
+        self.disk.change(Change::Cut { file: self.file, len }, self.disk.shared.time.write_ns)
+    }
+
     fn name(&self) -> &str {
         &self.name
     }
@@ -679,6 +681,26 @@ mod tests {
         let after = |unsynced| disk.crash_now(unsynced)["f"].clone();
         assert_eq!(after(Unsynced::None), block(1));
         assert_eq!(after(Unsynced::All), Vec::<u8>::new(), "emptying needs no sync of names");
+    }
+
+    /// A cut that is not synced may be there after a crash or not; what grows behind it is zeroes.
+    #[test]
+    fn a_cut_is_certain_after_a_sync_and_growth_brings_zeroes() {
+        let disk = SimulatedDisk::new();
+        let file = disk.create("f").expect("created");
+        disk.sync_names().expect("synced");
+        file.write_at(&[block(1), block(2)].concat(), 0).expect("written");
+        file.sync().expect("synced");
+        file.cut(4096).expect("cut");
+        let after = |unsynced| disk.crash_now(unsynced)["f"].clone();
+        assert_eq!((after(Unsynced::None), after(Unsynced::All)), ([block(1), block(2)].concat(), block(1)));
+        let lens: BTreeSet<usize> = (0..20).map(|seed| after(Unsynced::Subset(seed)).len()).collect();
+        assert_eq!(lens, [4096, 8192].into());
+        file.grow(8192).expect("grown");
+        file.write_at(&block(3), 8192).expect("written");
+        assert!(file.cut(20_000).is_ok(), "not longer");
+        file.sync().expect("synced");
+        assert_eq!(after(Unsynced::None), [block(1), block(0), block(3)].concat());
     }
 
     #[test]

@@ -143,6 +143,11 @@ impl Device for SlowFile {
         self.file.grow(len)
     }
 
+    fn cut(&self, len: u64) -> io::Result<()> {
+        self.queue.wait(1, 0);
+        self.file.cut(len)
+    }
+
     fn name(&self) -> &str {
         self.file.name()
     }

@@ -13,6 +13,7 @@ use crate::observe::transactions::open_transactions;
 use crate::pace::classic_flushing::AdaptiveFlushingMethod;
 use crate::pace::sync_only;
 use crate::redo::pipeline::PipelineCounters;
+use crate::store::zones::ZONE_BYTES;
 
 /// The kind of a metric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -316,7 +317,14 @@ declare_stats! {
     data_zones_emptied: Counter, "zones",
         "Zones of the data file that were emptied for long writes." => count(&store.counters.zones_emptied);
     data_pages_moved: Counter, "pages",
-        "Images moved to empty zones of the data file, counted as written, too." => count(&store.counters.pages_moved);
+        "Images moved within the data file for long writes, or for a shorter file." => count(&store.counters.pages_moved);
+    data_file_cuts: Counter, "cuts",
+        "Times that free space at the data file's end went back to the file system." => count(&store.counters.cuts);
+    data_bytes_cut: Counter, "bytes",
+        "Bytes that the data file gave back." => count(&store.counters.zones_cut) * to_u64(ZONE_BYTES);
+    data_file_end_wanted: Gauge, "bytes",
+        "Length that the data file shall have: less than its length while zones at its end are emptied."
+        => store.wanted_bytes();
     checkpoints: Counter, "checkpoints", "Checkpoints written." => count(&store.counters.checkpoints);
     tree_pages_freed: Counter, "pages",
         "Pages merged into a neighbour or into the root." => count(&store.counters.pages_freed);

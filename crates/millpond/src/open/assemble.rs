@@ -76,6 +76,9 @@ pub(super) fn assemble(
         redo_change: RedoChange::default(),
         redoing: AtomicBool::new(true),
         read_only: AtomicBool::new(false),
+        may_shorten: AtomicBool::new(false),
+        is_compacted: AtomicBool::new(false),
+        compaction: Mutex::new(Rank::Compaction, None),
         opening: Opening {
             redo_bytes: analysed.redo_bytes,
             redo_pages: analysed.analysis.pages_to_redo(),

@@ -2,6 +2,7 @@
 
 mod assemble;
 mod cases;
+pub(crate) mod compact;
 pub(crate) mod create;
 #[cfg(feature = "server")]
 pub(crate) mod endpoints;

@@ -23,6 +23,7 @@ use crate::engine::table_state::{IndexState, TableState};
 use crate::engine::tree_state::TreeState;
 use crate::observe::facts::tree_facts;
 use crate::observe::status::About;
+use crate::open::compact::compact;
 use crate::open::fixed_options::page_store_of;
 use crate::read::reader::Reader;
 use crate::read::scan::{At, Scan};
@@ -68,6 +69,11 @@ pub(super) fn answer(
             ];
             let problems = report.problems.into_iter().map(|problem| ("problem", problem));
             Ok(facts(counts.map(|(name, count)| (name, count.to_string())).into_iter().chain(problems)))
+        }
+        Request::Compact { rate } => {
+            let report = watched(rate, client, |options| compact(engine, options))?;
+            let bytes = [("bytes before", report.bytes_before), ("bytes after", report.bytes_after)];
+            Ok(facts(bytes.map(|(name, bytes)| (name, bytes.to_string()))))
         }
         Request::Info {} => {
             let superblock = engine.core.store.superblock();

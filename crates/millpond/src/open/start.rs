@@ -58,6 +58,7 @@ pub(super) fn open_existing(
         return Err(error);
     }
     running.engine.read_only.store(options.read_only, Ordering::Relaxed);
+    running.engine.may_shorten.store(!options.read_only && !options.at_rest, Ordering::Relaxed);
     running.engine.opening.us.store((clock::now_ns() - began_ns) / 1000, Ordering::Relaxed);
     Ok(running)
 }

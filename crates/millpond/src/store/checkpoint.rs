@@ -186,6 +186,7 @@ impl PageStore {
         };
         let file = &*self.directory_files[superblock.place()];
         directory::write(file, &superblock, &snapshot.directory)?;
+        let places = self.state.lock().places.total();
         if !planted!("directory_not_synced") {
             for file in [&*self.map_file, file] {
                 file.sync().map_err(|e| Error::device(&format!("sync '{}'", file.name()), e))?;
@@ -197,6 +198,7 @@ impl PageStore {
         self.sync_data()?;
         let mut state = self.state.lock();
         state.superblock = superblock;
+        state.places_synced = places;
         for place in snapshot.frees {
             state.places.give(place);
         }

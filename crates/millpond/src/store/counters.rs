@@ -21,5 +21,7 @@ pub(crate) struct StoreCounters {
     pub(crate) pages_freed: AtomicU64,
     pub(crate) zones_emptied: AtomicU64,
     pub(crate) pages_moved: AtomicU64,
+    pub(crate) cuts: AtomicU64,
+    pub(crate) zones_cut: AtomicU64,
     pub(crate) checkpoints: AtomicU64,
 }

@@ -49,6 +49,8 @@ pub(crate) struct Frozen {
     spaces: BTreeMap<SpaceId, Vec<FrozenPage>>,
     /// Zones of the data file.
     pub(crate) zones: usize,
+    /// Places of the map file. The copy has as many, because its log may name pages of high numbers (SPACE-2).
+    places: u64,
 }
 
 impl State {
@@ -82,6 +84,7 @@ impl PageStore {
             next_txn,
             spaces: state.map.spaces.iter().map(|(id, space)| (*id, pages(space))).collect(),
             zones: state.slots.zones(),
+            places: state.places.total(),
         })
     }
 
@@ -230,7 +233,7 @@ impl Frozen {
     pub(crate) fn write_map(&self, files: &dyn Files, lsn: Lsn) -> Result<[Superblock; 2], Error> {
         let uuid = self.superblock.uuid;
         let file = create(files, MAP_FILE)?;
-        let len = PageStore::map_len(to_u64(self.spaces.values().map(Vec::len).sum()));
+        let len = PageStore::map_len(self.places.max(to_u64(self.spaces.values().map(Vec::len).sum())));
         file.grow(len).map_err(|e| Error::io(&format!("grow '{}' to {len} bytes", file.name()), e))?;
         let mut map = PageMap::new(Arc::new(DirtyCounts::default()));
         let mut buf = aligned(MAP_PAGES_TOGETHER * BLOCK);

@@ -30,6 +30,7 @@
 pub(crate) mod checkpoint;
 pub(crate) mod copy_on_write;
 pub(crate) mod counters;
+pub(crate) mod cut;
 pub(crate) mod directory;
 pub(crate) mod doublewrite;
 pub(crate) mod files;

@@ -12,7 +12,7 @@ use super::counters::StoreCounters;
 use super::directory;
 use super::files::{DATA_FILE, DATA_FILE_NEW, DIRECTORY_FILES, MAP_FILE, is_map_file, len_of, open_file};
 use super::in_place::InPlace;
-use super::map::{MapEntry, MapPage, PageMap};
+use super::map::{ENTRIES, MapEntry, MapPage, PageMap};
 use super::page_store::{MapRecord, PageStore, State};
 use super::pins::Pins;
 use super::placement::Placement;
@@ -126,7 +126,9 @@ impl PageStore {
             next_space: superblock.next_space.max(map.spaces().last().map_or(0, |last| last.0.saturating_add(1))),
             map,
             slots: Slots::all_free(Self::zone_slots(page_size), 0),
+            lean_upto: 0,
             places: Slots::all_free(MAP_ZONE, 0),
+            places_synced: 0,
             directory_len: len_of(&*directory_files[0])?.min(len_of(&*directory_files[1])?),
             unsynced: BTreeMap::new(),
             loaded: 0,
@@ -198,15 +200,15 @@ impl PageStore {
     /// Replays a map group; `Err`: its problem. A record of an absent space was made before the space was dropped, and
     /// logged after it: its slot may belong to another page by now.
     ///
-    /// Each page id was charged a slot, and the sync of the page's image made the data file's length durable: so the
-    /// number is below the file's slots. Without this check a wrong number would make the map huge.
+    /// The number is below [`numbers_end`](Self::numbers_end). Without this check a wrong number would make the map
+    /// huge.
     pub(crate) fn replay_records(&self, records: &[MapRecord], start: Lsn, end: Lsn) -> Result<(), String> {
-        let slots = self.slots_in_file().map_err(|error| error.to_string())?;
+        let numbers_end = self.numbers_end().map_err(|error| error.to_string())?;
         let mut state = self.state.lock();
         for record in records {
             let id = PageId(record.page_id.get());
-            if u64::from(id.number()) >= slots {
-                return Err(format!("a map group names page {id}, and the data file has {slots} slots"));
+            if u64::from(id.number()) >= numbers_end {
+                return Err(format!("a map group names page {id}, and the files have room for {numbers_end} pages"));
             }
             if state.map.has_space(id.space()) {
                 let _ = state.map.apply(id, MapEntry(record.entry.get()), start, end);
@@ -219,7 +221,16 @@ impl PageStore {
         Ok(())
     }
 
-    fn slots_in_file(&self) -> Result<u64, Error> {
+    /// SPACE-2: the end of the numbers of pages whose images were durable at some time. Each page id was charged a
+    /// slot, and the sync of the page's image made the data file's length durable. If the file was cut later, the map
+    /// file has places for the map pages of all numbers that were given out before.
+    fn numbers_end(&self) -> Result<u64, Error> {
+        let places = len_of(&*self.map_file)?.saturating_sub(PLACES_START) / BLOCK_U64;
+        Ok(self.slots_in_file()?.max(places * u64::from(ENTRIES)))
+    }
+
+    /// Slots in the data file, as long as it is now.
+    pub(super) fn slots_in_file(&self) -> Result<u64, Error> {
         Ok(len_of(&*self.data)?.saturating_sub(SLOTS_START) / self.page_size)
     }
 
@@ -252,7 +263,7 @@ impl PageStore {
 
     /// Determines the free slots, places and page ids, after the last group. The log drops the spaces in `dropped`.
     pub(crate) fn finish_replay(&self, dropped: &BTreeSet<SpaceId>) -> Result<(), Error> {
-        let (slots, places) = (self.slots_in_file()?, len_of(&*self.map_file)?);
+        let (slots, places, end) = (self.slots_in_file()?, len_of(&*self.map_file)?, self.numbers_end()?);
         let short = {
             let mut guard = self.state.lock();
             let state = &mut *guard;
@@ -271,11 +282,16 @@ impl PageStore {
                     }
                 }
             }
-            check_numbers(&state.formatted, slots)?;
+            check_numbers(&state.formatted, end)?;
             state.formatted.retain(|id| !dropped.contains(&id.space()));
             self.take_what_is_named(state)?;
             let formatted = std::mem::take(&mut state.formatted);
             state.map.rebuild_ids(&formatted);
+            let room = state.room();
+            if room.covers(state.lean_room()) && !room.covers(state.usual_room()) {
+                // It may have been made short: the first new page has it grow ahead of need.
+                state.lean_upto = state.map.charged();
+            }
             drop(guard);
             self.wants_room()
         };
@@ -308,16 +324,16 @@ impl PageStore {
 
 /// Checks that the numbers of pages formatted in the log are possible: each unused number below them takes memory.
 ///
-/// Each page id was charged a slot. A crash may have taken back the slots by which the file grew since the checkpoint.
-/// Then each page in them is formatted in the log, too, or was given back after that, or its id was in flight. The
-/// bound for ids in flight also covers those given back.
-fn check_numbers(formatted: &HashSet<PageId, FixedState>, slots: u64) -> Result<(), Error> {
-    let bound = slots + to_u64(formatted.len()) + IDS_IN_FLIGHT;
+/// A number that was given out is below `end` (SPACE-2), unless a crash has taken back the slots by which the file grew
+/// since the checkpoint. Then each page in them is formatted in the log, too, or was given back after that, or its id
+/// was in flight. The bound for ids in flight also covers those given back.
+fn check_numbers(formatted: &HashSet<PageId, FixedState>, end: u64) -> Result<(), Error> {
+    let bound = end + to_u64(formatted.len()) + IDS_IN_FLIGHT;
     match formatted.iter().find(|id| u64::from(id.number()) >= bound) {
         None => Ok(()),
         Some(id) => {
             let message = format!(
-                "the log formats page {id}, and the data file has {slots} slots: put back the whole data file, or {MEND_MAP}"
+                "the log formats page {id}, and the files have room for {end} pages: put back the whole data file, or {MEND_MAP}"
             );
             Err(Error::Corruption(message.into()))
         }

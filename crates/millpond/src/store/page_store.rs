@@ -63,8 +63,12 @@ pub(super) struct State {
     /// STORE-7: larger than the number of each space that ever existed.
     pub(super) next_space: u32,
     pub(super) slots: Slots,
+    /// The data file does not grow ahead of need while at most so many pages are charged.
+    pub(super) lean_upto: u64,
     /// Slots of the map file, which are called places.
     pub(super) places: Slots,
+    /// Number of places by which the map file's length is durable (SPACE-2).
+    pub(super) places_synced: u64,
     pub(super) directory_len: u64,
     /// Images written, which no map record names yet.
     pub(super) unsynced: BTreeMap<PageId, Written>,
@@ -265,12 +269,16 @@ impl PageStore {
             let offset = self.offset(slot);
             let read = self.counters.pending_reads.during(1, || self.data.read_at(buf, offset));
             self.counters.page_reads.fetch_add(1, Ordering::Relaxed);
-            read.map_err(|e| Error::io(&format!("read page {id} at {offset} of '{}'", self.data.name()), e))?;
-            let Some(problem) = self.problem_of(id, entry, buf) else { return Ok(()) };
-            if self.state.lock().newest(id) == entry {
-                return Err(damage(&format!("at offset {offset}, {problem}")));
+            let read = read.map_err(|e| Error::io(&format!("read page {id} at {offset} of '{}'", self.data.name()), e));
+            let problem = read.map(|()| self.problem_of(id, entry, buf));
+            if matches!(problem, Ok(None)) {
+                return Ok(());
             }
-            // The map changed meanwhile: the slot no longer held this page's image. Try again.
+            if self.state.lock().newest(id) == entry {
+                return Err(problem
+                    .map_or_else(|e| e, |what| damage(&format!("at offset {offset}, {}", what.unwrap_or_default()))));
+            }
+            // The map changed meanwhile: the slot no longer held this page's image, or was cut off. Try again.
         }
     }
 
@@ -327,6 +335,8 @@ impl PageStore {
             let current = |op: &WriteOp| {
                 self.slot_of(state.map.get(op.id))
                     .filter(|slot| !state.slots.is_pinned(*slot) || planted!("pinned_image_overwritten"))
+                    // In place, too, pages leave the zones that shall go.
+                    .filter(|slot| !state.slots.is_behind(*slot))
             };
             let current: Vec<_> = ops.iter().map(current).collect();
             let slots = self.placement.slots(&mut state.slots, &current);
@@ -553,12 +563,6 @@ impl PageStore {
         Ok(content_of(buf, self.uuid))
     }
 
-    /// All free slots.
-    pub(crate) fn free_slots(&self) -> Vec<SlotId> {
-        let state = self.state.lock();
-        (0..state.slots.total()).map(SlotId).filter(|slot| state.slots.is_free(*slot)).collect()
-    }
-
     /// The largest memory of the store, in bytes: the map, the state of slots, and entries for `unsynced` images that
     /// are not durable.
     pub(crate) fn memory_budget(&self, unsynced: u64) -> u64 {
@@ -567,12 +571,6 @@ impl PageStore {
         // B-trees of the standard library are half full at worst.
         let copies = self.copies.as_ref().map_or(0, CopyFile::memory);
         state.map.memory() + state.slots.memory() + state.places.memory() + 2 * unsynced * image + copies
-    }
-
-    /// Number of slots, and of free ones.
-    pub(crate) fn slot_counts(&self) -> (u64, u64) {
-        let state = self.state.lock();
-        (state.slots.total(), state.slots.free())
     }
 }
 

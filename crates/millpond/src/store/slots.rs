@@ -5,8 +5,11 @@
 //!
 //! BACKUP-1  A slot that a backup pins is not given out, whatever becomes of its page. Slots given back meanwhile are
 //!           held back, and free once they are unpinned.
+//! SPACE-1   The file is cut only behind zones that lose nothing: each slot of a zone that goes is free, so no durable
+//!           state of the map names an image in it (STORE-1), and no thread writes to it. A slot in use, replaced and
+//!           not yet free, pinned, held back, or bad is not free, so its zone stays.
 
-use std::cmp::Reverse;
+use std::cmp::{Ordering, Reverse};
 use std::collections::BTreeSet;
 use std::ops::Range;
 
@@ -39,6 +42,11 @@ pub(crate) struct Slots {
     current: Option<usize>,
     /// Zones that are being emptied: no slot of them is taken while others have free slots.
     set_aside: BTreeSet<usize>,
+    /// The end, in zones, that the file shall have: no slot at or behind it is taken while others are free.
+    /// `usize::MAX`: no zone shall go.
+    end: usize,
+    /// Free slots behind the end.
+    free_behind: u64,
     free: u64,
     held_back: u64,
 }
@@ -57,6 +65,8 @@ impl Slots {
             by_free: BTreeSet::new(),
             current: None,
             set_aside: BTreeSet::new(),
+            end: usize::MAX,
+            free_behind: 0,
             free: 0,
             held_back: 0,
         };
@@ -72,7 +82,11 @@ impl Slots {
             for slot in 0..to_usize(self.per_zone) {
                 zone.words[slot / 64] |= 1 << (slot % 64);
             }
-            self.by_free.insert((free, Reverse(self.zones.len())));
+            if self.zones.len() < self.end {
+                self.by_free.insert((free, Reverse(self.zones.len())));
+            } else {
+                self.free_behind += self.per_zone;
+            }
             self.zones.push(zone);
             self.free += self.per_zone;
         }
@@ -124,11 +138,14 @@ impl Slots {
 
     fn set_free_count(&mut self, zone: usize, free: u32) {
         let old = std::mem::replace(&mut self.zones[zone].free, free);
+        if zone >= self.end {
+            self.free_behind = self.free_behind + u64::from(free) - u64::from(old);
+        }
         if self.set_aside.contains(&zone) {
             if u64::from(free) == self.per_zone {
                 self.end_aside(zone);
             }
-        } else if self.current != Some(zone) {
+        } else if self.current != Some(zone) && zone < self.end {
             self.by_free.remove(&(old, Reverse(zone)));
             if free > 0 {
                 self.by_free.insert((free, Reverse(zone)));
@@ -176,6 +193,9 @@ impl Slots {
         if self.by_free.is_empty() {
             std::mem::take(&mut self.set_aside).into_iter().for_each(|zone| _ = self.end_aside(zone));
         }
+        while self.by_free.is_empty() && self.end < self.zones.len() {
+            self.raise_end();
+        }
         let (_, Reverse(zone)) = self.by_free.pop_last()?;
         self.current = Some(zone);
         Some(zone)
@@ -183,7 +203,8 @@ impl Slots {
 
     /// Takes no more slots from a zone until it is empty, unless no other slot is free.
     pub(super) fn set_aside(&mut self, zone: usize) {
-        if self.by_free.remove(&(self.zones[zone].free, Reverse(zone))) {
+        let free = self.zones.get(zone).map_or(0, |zone| zone.free);
+        if self.by_free.remove(&(free, Reverse(zone))) {
             self.set_aside.insert(zone);
         }
     }
@@ -191,8 +212,9 @@ impl Slots {
     /// Makes a zone's slots available again, empty or not. Returns whether it was set aside.
     pub(super) fn end_aside(&mut self, zone: usize) -> bool {
         let was_aside = self.set_aside.remove(&zone);
-        let free = self.zones[zone].free;
-        if free > 0 && self.current != Some(zone) {
+        // The zone may be cut off by now.
+        let free = self.zones.get(zone).map_or(0, |zone| zone.free);
+        if free > 0 && self.current != Some(zone) && zone < self.end {
             self.by_free.insert((free, Reverse(zone)));
         }
         was_aside
@@ -210,6 +232,87 @@ impl Slots {
         self.zones[zone].words[word] |= bit;
         self.free += 1;
         self.set_free_count(zone, self.zones[zone].free + 1);
+    }
+}
+
+/// The end that the file shall have.
+impl Slots {
+    /// Moves the end toward `goal`, past `at_most` zones. Returns whether it is there.
+    pub(super) fn move_end(&mut self, goal: usize, at_most: usize) -> bool {
+        let goal = goal.min(self.zones.len());
+        for _ in 0..at_most {
+            match self.end().cmp(&goal) {
+                Ordering::Less => self.raise_end(),
+                Ordering::Greater => {
+                    self.end = self.end() - 1;
+                    let free = self.zones[self.end].free;
+                    self.current = self.current.filter(|current| *current != self.end);
+                    self.by_free.remove(&(free, Reverse(self.end)));
+                    self.free_behind += u64::from(free);
+                }
+                Ordering::Equal => break,
+            }
+        }
+        self.end() == goal
+    }
+
+    /// Makes the first zone behind the end available.
+    fn raise_end(&mut self) {
+        let (zone, free) = (self.end, self.zones[self.end].free);
+        self.free_behind -= u64::from(free);
+        self.end = if zone + 1 < self.zones.len() { zone + 1 } else { usize::MAX };
+        if free > 0 && !self.set_aside.contains(&zone) {
+            self.by_free.insert((free, Reverse(zone)));
+        }
+    }
+
+    /// The end, in zones, that the file shall have: at most the number of zones.
+    pub(super) fn end(&self) -> usize {
+        self.end.min(self.zones.len())
+    }
+
+    /// Whether the slot is behind the end.
+    pub(super) fn is_behind(&self, slot: SlotId) -> bool {
+        self.place(slot).0 >= self.end
+    }
+
+    /// Free slots of the zones before the end.
+    pub(super) fn free_before_end(&self) -> u64 {
+        self.free - self.free_behind
+    }
+
+    /// Zones behind the end with slots that are not free, the last one first, and the number of free slots of each.
+    pub(super) fn used_behind(&self) -> impl Iterator<Item = (usize, u64)> {
+        let behind = (self.end()..self.zones.len()).rev().map(|zone| (zone, u64::from(self.zones[zone].free)));
+        behind.filter(|(_, free)| *free < self.per_zone)
+    }
+
+    /// The number of zones that stay if the free ones at the file's end go: down to `least`, and to the end that the
+    /// file shall have, and `most` zones at most.
+    pub(super) fn zones_to_stay(&self, least: usize, most: usize) -> usize {
+        let least = least.max(self.end());
+        let is_free = |zone: &&Zone| u64::from(zone.free) == self.per_zone;
+        let free = self.zones.iter().rev().take(most).take_while(is_free).count();
+        (self.zones.len() - free).max(least).min(self.zones.len())
+    }
+
+    /// Forgets all zones but the first `zones`: the file is about to be cut (SPACE-1).
+    pub(super) fn shrink(&mut self, zones: usize) {
+        for (number, zone) in self.zones.drain(zones..).enumerate() {
+            let all_free = u64::from(zone.free) == self.per_zone;
+            assert!(all_free || planted!("cut_under_an_image"), "SPACE-1: zone {} is in use", zones + number);
+            self.free -= u64::from(zone.free);
+            self.held_back -= zone.held_back.iter().map(|word| u64::from(word.count_ones())).sum::<u64>();
+            self.by_free.remove(&(zone.free, Reverse(zones + number)));
+            if zones + number >= self.end {
+                self.free_behind -= u64::from(zone.free);
+            }
+        }
+        if self.end >= zones {
+            self.end = usize::MAX;
+        }
+        self.set_aside.split_off(&zones);
+        self.current = self.current.filter(|current| *current < zones);
     }
 }
 
@@ -331,6 +434,48 @@ mod tests {
         slots.set_aside(2);
         slots.end_aside(2);
         assert_eq!(slots.take_many(1).expect("free"), [SlotId(40)]);
+    }
+
+    /// SPACE-1
+    #[test]
+    fn free_zones_at_the_end_go_and_none_with_a_used_slot() {
+        let mut slots = Slots::all_free(16, 6 * 16);
+        let taken = slots.take_many(70).expect("free");
+        taken[..50].iter().chain(&taken[65..]).for_each(|slot| slots.give(*slot));
+        assert_eq!((slots.zones_to_stay(0, 9), slots.end()), (6, 6), "no end is wanted");
+        assert!(!slots.move_end(1, 3) && slots.end() == 3 && slots.move_end(1, 9));
+        assert_eq!(slots.used_behind().collect::<Vec<_>>(), [(4, 15), (3, 2)]);
+        assert_eq!((slots.zones_to_stay(0, 9), slots.free_before_end()), (5, 16));
+        assert!(slots.is_behind(SlotId(16)) && !slots.is_behind(SlotId(15)));
+        slots.shrink(5);
+        assert_eq!((slots.zones(), slots.free()), (5, 65));
+        taken[50..65].iter().for_each(|slot| slots.give(*slot));
+        slots.pin_used();
+        assert_eq!((slots.zones_to_stay(2, 9), slots.zones_to_stay(0, 9), slots.zones_to_stay(0, 1)), (2, 1, 4));
+        slots.shrink(2);
+        assert_eq!((slots.zones(), slots.free(), slots.total()), (2, 32, 32));
+        assert_eq!(slots.take_many(32).map(|all| all.len()), Some(32));
+        slots.grow(48);
+        assert_eq!(slots.take_many(2), Some([SlotId(32), SlotId(33)].into()), "a file that grows is used");
+    }
+
+    #[test]
+    fn zones_behind_the_end_get_images_only_if_there_is_no_other() {
+        let mut slots = Slots::all_free(16, 64);
+        let taken = slots.take_many(40).expect("free");
+        assert!(slots.move_end(1, 9) && slots.free_before_end() == 0);
+        taken[..10].iter().for_each(|slot| slots.give(*slot));
+        slots.give(taken[20]);
+        assert_eq!((slots.empty_zones(9), slots.partly_free().collect::<Vec<_>>()), (0, [(0, 10)].into()));
+        assert_eq!(slots.take_many(10).expect("free"), taken[..10]);
+        // The first zones behind the end, one after the other.
+        assert_eq!(slots.take_many(2).expect("free"), [taken[20], SlotId(40)]);
+        assert_eq!(slots.end(), 3);
+        slots.set_aside(2);
+        assert!(slots.move_end(9, 9) && slots.end() == 4, "as long as it is");
+        assert_eq!(slots.free(), slots.free_before_end());
+        assert_eq!(slots.take_many(23).map(|all| all.len()), Some(23), "all that is free");
+        assert_eq!(slots.take_many(1), None);
     }
 
     #[test]

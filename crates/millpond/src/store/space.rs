@@ -10,7 +10,7 @@ use super::superblock::SLOTS_START;
 use super::zones::ZONE_BYTES;
 use crate::base::aligned::{BLOCK_U64, to_u64};
 use crate::base::error::Error;
-use crate::base::ids::{Lsn, PageId, SpaceId, TxnId};
+use crate::base::ids::{Lsn, PageId, SlotId, SpaceId, TxnId};
 use crate::base::waits::{WaitClass, Waits};
 use crate::io::device::Device;
 
@@ -28,6 +28,15 @@ pub(crate) enum Share {
     Undo,
     /// A rollback, which must be able to finish.
     Rollback,
+}
+
+/// How the files fit their contents. Both may be true: the data file is too long, and the map file too short.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Fit {
+    /// Growing now would spare a later allocation the wait.
+    pub(crate) is_too_short: bool,
+    /// The data file should become shorter.
+    pub(crate) is_too_long: bool,
 }
 
 /// Slots that only undo and rollback may take: on a full disk, rows can still be updated and deleted.
@@ -98,7 +107,7 @@ impl Room {
         Room { slots: self.slots - more, ..self }
     }
 
-    fn covers(self, needed: Room) -> bool {
+    pub(super) fn covers(self, needed: Room) -> bool {
         self.slots >= needed.slots && self.places >= needed.places && self.directory_len >= needed.directory_len
     }
 
@@ -121,8 +130,8 @@ impl Room {
 }
 
 impl State {
-    fn room(&self) -> Room {
-        let slots = self.slots.total() - to_u64(self.bad_slots.len()) - self.slots.held_back();
+    pub(super) fn room(&self) -> Room {
+        let slots = self.slots.total() - self.slots_without_room();
         Room { slots, places: self.places.total(), directory_len: self.directory_len }
     }
 
@@ -133,11 +142,44 @@ impl State {
     }
 
     /// The room that makes growth rare: half as much again.
-    fn comfortable(&self) -> Room {
-        let needed = self.needed(1);
-        let charged = self.map.charged() + self.map.charged() / 2 + 2 * SLOTS_RESERVED;
-        Room { slots: needed.slots.max(charged), ..needed }
+    pub(super) fn usual_room(&self) -> Room {
+        let (needed, charged) = (self.needed(1), self.map.charged());
+        Room { slots: needed.slots.max(charged + charged / 2 + 2 * SLOTS_RESERVED), ..needed }
     }
+
+    /// The room below which the file grows ahead of need. A file that was made short stays so until pages come.
+    fn comfortable(&self) -> Room {
+        let (usual, charged) = (self.usual_room(), self.map.charged());
+        let is_lean = charged <= self.lean_upto;
+        Room { slots: if is_lean { self.needed(1).slots.max(lean(charged)) } else { usual.slots }, ..usual }
+    }
+
+    /// The least room in which pages are written without haste, and a few may come.
+    pub(super) fn lean_room(&self) -> Room {
+        let needed = self.needed(1);
+        Room { slots: needed.slots.max(lean(with_a_few(self.map.charged()))), ..needed }
+    }
+
+    /// Has the file not grow ahead of need before some pages have come.
+    pub(super) fn stay_lean(&mut self) {
+        self.lean_upto = with_a_few(self.map.charged());
+    }
+
+    /// Slots that are no room: bad ones, and those held back for a backup.
+    pub(super) fn slots_without_room(&self) -> u64 {
+        to_u64(self.bad_slots.len()) + self.slots.held_back()
+    }
+}
+
+/// Slots for `charged` pages in a short file: an eighth of them spare, so that a map group need not follow each lot
+/// ([`PageStore::wants_slots`]).
+fn lean(charged: u64) -> u64 {
+    charged + charged / 8 + 2 * SLOTS_RESERVED
+}
+
+/// So many pages, and those that may come before a short file grows ahead of need.
+fn with_a_few(charged: u64) -> u64 {
+    charged + charged / 32
 }
 
 impl PageStore {
@@ -234,10 +276,24 @@ impl PageStore {
         }
     }
 
-    /// Whether growing now would spare a later allocation the wait.
-    pub(crate) fn wants_growth(&self) -> bool {
+    /// All free slots.
+    pub(crate) fn free_slots(&self) -> Vec<SlotId> {
         let state = self.state.lock();
-        !state.room().covers(state.comfortable())
+        (0..state.slots.total()).map(SlotId).filter(|slot| state.slots.is_free(*slot)).collect()
+    }
+
+    /// Number of slots, and of free ones.
+    pub(crate) fn slot_counts(&self) -> (u64, u64) {
+        let state = self.state.lock();
+        (state.slots.total(), state.slots.free())
+    }
+
+    /// How the files fit their contents. One look for both questions, as the keeper asks them at each tick.
+    pub(crate) fn fit(&self) -> Fit {
+        let mut state = self.state.lock();
+        // Of a file that has fewer pages than when it was made short, others may make it grow.
+        state.lean_upto = state.lean_upto.min(with_a_few(state.map.charged()));
+        Fit { is_too_short: !state.room().covers(state.comfortable()), is_too_long: state.has_too_many_slots() }
     }
 
     /// Whether the files are too short for their contents: a crash may take growth back.
@@ -307,7 +363,9 @@ impl PageStore {
             let most = (MapEntry::FILE_END - SLOTS_START) / self.page_size;
             let slots = total.next_multiple_of(Self::zone_slots(self.page_size)).min(most);
             grow(&*self.data, Self::data_len(slots, self.page_size))?;
-            self.state.lock().slots.grow(slots);
+            let mut state = self.state.lock();
+            state.slots.grow(slots);
+            state.lean_upto = 0;
         }
         Ok(())
     }

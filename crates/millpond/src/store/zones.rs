@@ -1,4 +1,4 @@
-//! Zones that are emptied to make room for long writes: the images in them, and whether these are still current.
+//! Zones that are emptied, for long writes or for a shorter file: their images, and whether these are still current.
 //!
 //! A moved image is written like any other, but without a change of the page. It is its page's one image in flight
 //! (STORE-6). Its old slot is free when the log is durable past the map group that names the new one (STORE-1).
@@ -8,6 +8,7 @@ use std::sync::atomic::Ordering;
 
 use super::map::MapEntry;
 use super::page_store::PageStore;
+use super::superblock::FEATURE_IN_PLACE;
 use crate::base::aligned::{to_u64, to_usize};
 use crate::base::ids::{Lsn, PageId, SlotId};
 use crate::base::page::layout::{header, page_lsn};
@@ -121,7 +122,10 @@ impl PageStore {
     pub(crate) fn may_move(&self, image: &LiveImage) -> bool {
         let state = self.state.lock();
         let is_known = state.map.has_space(image.id.space()) && !state.freed.contains(&image.id);
-        is_known && !state.unsynced.contains_key(&image.id) && state.map.get(image.id) == image.entry
+        // In place the entry stays while the image changes; but not behind the wanted end, where nothing is written.
+        let is_behind = || self.slot_of(image.entry).is_some_and(|slot| state.slots.is_behind(slot));
+        let is_settled = state.superblock.features & FEATURE_IN_PLACE == 0 || is_behind();
+        is_known && is_settled && !state.unsynced.contains_key(&image.id) && state.map.get(image.id) == image.entry
     }
 }
 

@@ -55,6 +55,7 @@ mod scenarios;
 mod snapshot_crashes;
 mod snapshot_orders;
 mod snapshots;
+mod space_back;
 mod status;
 mod support;
 mod tables;

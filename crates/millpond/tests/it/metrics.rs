@@ -11,7 +11,7 @@ use std::time::Duration;
 use millpond::classic::{AdaptiveFlushingMethod, Doublewrite, EmptyFreeListAlgorithm, FlushNeighbors, LogRecentClosed};
 use millpond::metrics::{METRICS, MetricKind, MetricValue, WaitClass};
 use millpond::simulation::{Image, SimulatedDisk, Unsynced, run, sleep_ns, spawn};
-use millpond::{ByteSize, Db, Durability, Error, Options, Tree, TxnOptions, WriteBatch};
+use millpond::{ByteSize, Db, Durability, Error, Options, Tree, TxnOptions, WorkOptions, WriteBatch};
 
 use crate::pool::{put_loosely, scattered, scattered_rows};
 use crate::support::{IN_PLACE, SLOW, SMALL, Shape, disk_of, open, reopen_options, settle, small_options};
@@ -459,6 +459,9 @@ fn failures(seen: &Seen) {
         disk.refuse_writes("data.mpd", false);
         seen.look(&db);
         db.bulk_load("u", rows()).expect("loaded");
+        seen.look(&db);
+        db.drop_tree("u").expect("dropped");
+        db.compact(WorkOptions::new()).expect("shorter");
         seen.look(&db);
         disk.halt();
         db.checkpoint().expect_err("the device is gone");

@@ -20,7 +20,7 @@ use crate::base::error::Error;
 use crate::base::ids::Lsn;
 use crate::engine::page_writer::Moved;
 use crate::pace::shares::For;
-use crate::pace::zone_cleaning::{WriteCost, ZoneDebt};
+use crate::pace::zone_cleaning::{WriteCost, ZoneDebt, ZoneFill};
 use crate::store::lot::{LOADED_MAX, LOT_PAGES};
 use crate::store::zones::ZONE_BYTES;
 
@@ -30,7 +30,7 @@ pub(crate) const ZONES_TOGETHER: usize = 4;
 /// Empty zones are counted up to this number.
 const EMPTY_MAX: usize = 64;
 
-/// The entry in `left_alone` of a zone that is skipped until the next open.
+/// The entry in `left_alone` of a zone that is skipped until zones are tried again, or until the next open.
 const FOR_EVER: u64 = u64::MAX;
 
 /// The keeper's memory of zones.
@@ -44,8 +44,8 @@ pub(crate) struct Zones {
     /// Zones whose images are on their way elsewhere. For each: the zone; the turn of writing by which all its images
     /// have moved; and, once these are named, the LSN up to which the log must be durable before the slots are free.
     emptying: VecDeque<(usize, u64, Option<Lsn>)>,
-    /// Zones to skip until this many pages were written in all. [`FOR_EVER`], that is until the next open, if something
-    /// in the zone cannot be read, or differs from the map.
+    /// Zones to skip until this many pages were written in all. [`FOR_EVER`], if something in the zone cannot be read,
+    /// or differs from the map.
     left_alone: BTreeMap<usize, u64>,
 }
 
@@ -115,22 +115,44 @@ impl Keeper {
         }
     }
 
-    /// Writes the pages in some zones elsewhere, together. False: not now.
+    /// Writes the pages in the emptiest zones elsewhere, together. False: not now.
     fn empty_some(&mut self) -> Result<bool, Error> {
-        let engine = Arc::clone(&self.engine);
-        let (core, store) = (&engine.core, &engine.core.store);
-        // ZONES-1
-        let Some(_turn) = engine.load_writer.try_lock() else { return Ok(false) };
-        if store.wants_slots() {
+        if self.engine.core.store.wants_slots() {
             self.begin_publishing();
             return Ok(false);
         }
+        let engine = Arc::clone(&self.engine);
+        let moved = self.move_zones(|skip| engine.core.store.emptiest_zone(skip), true)?;
+        if moved.zones.is_empty() {
+            return Ok(false);
+        }
+        self.zones.debt.emptied(moved.free);
+        self.zones.emptying.extend(moved.zones.iter().map(|zone| (*zone, moved.turn, None)));
+        Ok(true)
+    }
+
+    /// Has zones tried again that were left alone: their images were in flight, or a damaged one may be gone by now.
+    pub(super) fn retry_zones(&mut self) {
+        self.zones.left_alone.clear();
+    }
+
+    /// Writes the pages in some zones elsewhere, together: `next` finds a zone that is not to be skipped. With `aside`,
+    /// no slot of these zones is taken until they are empty.
+    pub(super) fn move_zones(
+        &mut self,
+        next: impl Fn(&dyn Fn(usize) -> bool) -> Option<(usize, ZoneFill)>,
+        aside: bool,
+    ) -> Result<MovedZones, Error> {
+        let engine = Arc::clone(&self.engine);
+        let (core, store) = (&engine.core, &engine.core.store);
+        // ZONES-1
+        let Some(_turn) = engine.load_writer.try_lock() else { return Ok(MovedZones::default()) };
         let (mut zones, mut free_in, mut credits, mut pages) = (Vec::new(), Vec::new(), Vec::new(), 0);
         while zones.len() < ZONES_TOGETHER {
             let is_under_way = |zone: usize| self.zones.emptying.iter().any(|(other, ..)| *other == zone);
             let is_taken =
                 |zone: usize| self.zones.left_alone.contains_key(&zone) || zones.contains(&zone) || is_under_way(zone);
-            let Some((zone, fill)) = store.emptiest_zone(is_taken) else { break };
+            let Some((zone, fill)) = next(&is_taken) else { break };
             let used = to_usize(fill.slots - fill.free);
             if pages > 0 && pages + used > LOT_PAGES {
                 break;
@@ -146,7 +168,7 @@ impl Keeper {
             free_in.push(fill.free);
         }
         if zones.is_empty() {
-            return Ok(false);
+            return Ok(MovedZones::default());
         }
         let mut buf = self.zones.buf.take().unwrap_or_else(|| aligned(ZONES_TOGETHER * ZONE_BYTES));
         let (mut clean, mut dirty) = (Vec::new(), Vec::new());
@@ -161,7 +183,9 @@ impl Keeper {
                 self.zones.left_alone.insert(*zone, FOR_EVER);
                 return false;
             };
-            store.begin_emptying(*zone);
+            if aside {
+                store.begin_emptying(*zone);
+            }
             free += in_zone;
             for image in live {
                 match core.pool.pin_dirty_page(image.id) {
@@ -178,17 +202,25 @@ impl Keeper {
         let Some(written) = written? else {
             // There is no room elsewhere.
             zones.iter().for_each(|zone| _ = store.end_emptying(*zone));
-            return Ok(false);
+            return Ok(MovedZones::default());
         };
         if written > 0 {
             engine.pacing.written(For::Log, written, false, clock::now_ns());
         }
-        self.zones.debt.emptied(free);
-        let turn = store.turns().0;
-        self.zones.emptying.extend(zones.iter().map(|zone| (*zone, turn, None)));
         if store.loaded() >= LOADED_MAX / 2 {
             self.begin_publishing();
         }
-        Ok(!zones.is_empty())
+        Ok(MovedZones { zones, free, pages, turn: store.turns().0 })
     }
+}
+
+/// Zones whose images are on their way elsewhere.
+#[derive(Default)]
+pub(super) struct MovedZones {
+    pub(super) zones: Vec<usize>,
+    /// Free slots that they had, and the number of all others.
+    free: u64,
+    pub(super) pages: usize,
+    /// The turn of writing by which all images have moved.
+    pub(super) turn: u64,
 }
