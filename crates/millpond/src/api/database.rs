@@ -217,9 +217,9 @@ impl Db {
     /// return. A crash in between loses nothing, and may leave the file longer.
     ///
     /// The keeper reads and writes the pages at the file's end once, at [`WorkOptions::rate`]. It pauses while frames
-    /// or the log need the device. No writer waits for a compaction. A writer takes room at the end if it finds no
-    /// other, and the file stays longer then. The room of deleted rows counts when purge and merges have given their
-    /// pages back. The file grows again as pages are added.
+    /// or the log need the device. Writers that need the file to grow wait for one cut, of at most 64 MiB. A writer
+    /// takes room at the end if it finds no other, and the file stays longer then. The room of deleted rows counts when
+    /// purge and merges have given their pages back. The file grows again as pages are added.
     ///
     /// Without this call the file becomes shorter when more room is free than used, at a fourth of the device's rate.
     ///

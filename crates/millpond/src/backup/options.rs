@@ -63,8 +63,8 @@ impl WorkOptions {
         self
     }
 
-    /// Calls `told` after each MiB of the log, where nothing of the data file is done yet, and of the data file; for a
-    /// compaction, a hundred times a second. If it breaks, the work ends with [`Error::Cancelled`].
+    /// Calls `told` for each 512 KiB of the log, where nothing of the data file is done yet, and of the data file;
+    /// while the work waits, up to a thousand times a second. If it breaks, the work ends with [`Error::Cancelled`].
     #[must_use]
     pub fn progress(mut self, told: impl FnMut(WorkProgress) -> ControlFlow<()> + Send + 'static) -> WorkOptions {
         self.told = Some(Box::new(told));

@@ -173,7 +173,7 @@ impl Check<'_> {
             }
             Ok(())
         });
-        self.reading.options = options;
+        (self.reading.options, self.reading.pace) = (options, pace);
         (self.reading.done, self.reading.total) = (moment.bytes(), moment.bytes() + of_trees);
         read
     }

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use crate::base::error::Error;
+
 /// A request under way. The thread that asked makes it, and takes it away when it leaves.
 pub(crate) struct Compaction {
     /// Bytes a second to move at most. Written by the asking thread, read by the keeper.
@@ -11,7 +13,7 @@ pub(crate) struct Compaction {
 }
 
 /// The stage of a request.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub(crate) enum Stage {
     /// The keeper has not seen it.
     Asked,
@@ -20,5 +22,5 @@ pub(crate) enum Stage {
     /// The file is as short as it gets.
     Done,
     /// The file could not be cut, and why.
-    Failed(Arc<str>),
+    Failed(Arc<Error>),
 }

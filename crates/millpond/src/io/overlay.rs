@@ -25,8 +25,6 @@ struct OverlayFile {
 
 struct OverlayState {
     len: u64,
-    /// Bytes of the file below from here on are gone: it was cut here.
-    below_end: u64,
     blocks: BTreeMap<u64, Box<[u8]>>,
 }
 
@@ -50,7 +48,7 @@ impl Overlay {
         }
         let below = self.below.open(name)?;
         let len = below.len()?;
-        let state = Turn::new(Rank::OverlayFile, OverlayState { len, below_end: len, blocks: BTreeMap::new() });
+        let state = Turn::new(Rank::OverlayFile, OverlayState { len, blocks: BTreeMap::new() });
         let file = Arc::new(OverlayFile { name: below.name().to_owned(), below: Some(below), state });
         // Another thread may have opened, created or removed it meanwhile.
         let mut files = self.files.lock();
@@ -75,7 +73,7 @@ impl Files for Overlay {
     }
 
     fn create(&self, name: &str) -> io::Result<Arc<dyn Device>> {
-        let state = Turn::new(Rank::OverlayFile, OverlayState { len: 0, below_end: 0, blocks: BTreeMap::new() });
+        let state = Turn::new(Rank::OverlayFile, OverlayState { len: 0, blocks: BTreeMap::new() });
         let file = Arc::new(OverlayFile { name: name.to_owned(), below: None, state });
         self.files.lock().insert(name.to_owned(), Some(Arc::clone(&file)));
         Ok(file)
@@ -133,12 +131,11 @@ impl Device for OverlayFile {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
         if let Some(below) = &self.below {
-            let end = self.state.lock().below_end;
-            let there = to_usize(end.saturating_sub(offset).min(to_u64(buf.len())));
+            let there = to_usize(below.len()?.saturating_sub(offset).min(to_u64(buf.len())));
             if there > 0 {
                 below.read_at(&mut buf[..there], offset)?;
             }
-            // Bytes by which the file has grown here, also after a cut.
+            // Bytes by which the file has grown here.
             buf[there..].fill(0);
         }
         self.lay_over(buf, offset);
@@ -146,9 +143,8 @@ impl Device for OverlayFile {
     }
 
     fn read_many(&self, reads: &mut [ReadPiece<'_>]) -> Vec<io::Result<()>> {
-        let is_in = |end| reads.iter().all(|(buf, offset)| offset + to_u64(buf.len()) <= end);
-        let end = self.state.lock().below_end;
-        let below = self.below.as_ref().filter(|_| is_in(end));
+        let is_in = |len| reads.iter().all(|(buf, offset)| offset + to_u64(buf.len()) <= len);
+        let below = self.below.as_ref().filter(|below| below.len().is_ok_and(is_in));
         let Some(below) = below else {
             return reads.iter_mut().map(|(buf, offset)| self.read_at(buf, *offset)).collect();
         };
@@ -177,14 +173,6 @@ impl Device for OverlayFile {
     fn grow(&self, len: u64) -> io::Result<()> {
         let mut state = self.state.lock();
         state.len = state.len.max(len);
-        Ok(())
-    }
-
-    fn cut(&self, len: u64) -> io::Result<()> {
-        let mut state = self.state.lock();
-        state.len = state.len.min(len);
-        state.below_end = state.below_end.min(len);
-        state.blocks.split_off(&len);
         Ok(())
     }
 

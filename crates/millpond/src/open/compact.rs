@@ -59,12 +59,13 @@ pub(crate) fn compact(engine: &Arc<Engine>, mut options: WorkOptions) -> Result<
     let mut done = 0;
     loop {
         sleep_until(clock::now_ns() + LOOK_NS);
-        engine.check_usable()?;
+        // Also: a database may turn out to be for reading only while it is opened.
+        engine.check_changeable()?;
         engine.core.log.health()?;
         let stage = engine.compaction.lock().as_ref().map(|asked| asked.stage.clone());
         match stage {
             Some(Stage::Done) => break,
-            Some(Stage::Failed(why)) => return Err(Error::device("cut the data file", std::io::Error::other(&*why))),
+            Some(Stage::Failed(why)) => return Err(why.once_more()),
             // Until the keeper knows, all of it.
             // Writers may take room that was given up: then there is more to do, and none is undone.
             Some(Stage::UnderWay { left }) => done = bytes_before.saturating_sub(left).max(done),

@@ -253,9 +253,10 @@ pub(crate) fn analyse(
         );
         return Err(rotten(found.end, &what));
     }
-    // After a close there is none, and 13 MiB need not be read.
-    let is_proven = superblock.closed && found.end == superblock.durable_lsn;
-    if let Some(at) = if is_proven { None } else { scan.proof_of_more()? } {
+    // After a close 13 MiB need not be read.
+    if !superblock.is_closed_at(found.end)
+        && let Some(at) = scan.proof_of_more()?
+    {
         let what =
             format!("it ends here, but the group at LSN {at} shows that more was durable: its files are damaged");
         return Err(rotten(found.end, &what));

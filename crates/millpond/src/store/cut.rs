@@ -160,9 +160,10 @@ impl PageStore {
             (now - least, Self::data_len(state.slots.total(), self.page_size))
         };
         if let Err(error) = self.data.cut(len) {
-            // The slots that are still in the file are free ones.
-            let slots = self.slots_in_file()?;
-            self.state.lock().slots.grow(slots);
+            // The slots that are still in the file are free ones. Without its length they are not used.
+            if let Ok(slots) = self.slots_in_file() {
+                self.state.lock().slots.grow(slots);
+            }
             return Err(Error::io(&format!("cut '{}' to {len} bytes", self.data.name()), error));
         }
         self.counters.cuts.fetch_add(1, Ordering::Relaxed);

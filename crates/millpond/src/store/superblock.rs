@@ -236,6 +236,11 @@ impl Superblock {
             && rings.into_iter().flatten().all(Geometry::is_possible)
     }
 
+    /// Whether the log that was read up to `end` is known to end there: none of it needs to be looked for.
+    pub(crate) fn is_closed_at(&self, end: Lsn) -> bool {
+        self.closed && self.durable_lsn == end
+    }
+
     /// The database that a log must belong to.
     pub(crate) fn owner(&self) -> Owner {
         Owner { uuid: self.uuid, page_size: self.page_size, features: self.features }

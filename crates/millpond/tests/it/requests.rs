@@ -242,7 +242,10 @@ fn check_of_an_open_database_reads_log_and_map_in_their_files() {
     let middle = stats.log_lsn_last_checkpoint.midpoint(stats.log_lsn_current);
     let (file, offset) = (middle / (4 << 20), middle % (4 << 20));
     flip(&format!("redo-0-{file}.mpd"), 4096 + offset);
-    told("the log ends at LSN");
+    let problems = db.check(WorkOptions::new()).expect("checked").problems;
+    // Or the pages were written meanwhile, and the log is not needed any more.
+    let is_told = problems.iter().any(|problem| problem.contains("the log ends at LSN"));
+    assert!(is_told || db.stats().log_lsn_last_checkpoint > middle, "{problems:?}");
     db.checkpoint().expect("taken");
     told("");
 }

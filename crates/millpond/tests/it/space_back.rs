@@ -461,6 +461,23 @@ fn a_damaged_page_at_the_end_keeps_the_file() {
     });
 }
 
+/// The keeper works on the file by itself, at one moment or another, when a caller asks.
+#[test]
+fn a_request_comes_while_the_keeper_shortens_the_file() {
+    for wait_ms in [4_900, 5_010, 5_040, 5_100, 5_300] {
+        let disk = on_slow_disk(start(SMALL));
+        run(wait_ms, || {
+            let db = reopen(&disk, SMALL);
+            db.drop_tree("big").expect("dropped");
+            sleep_ns(wait_ms * 1_000_000);
+            let (_, after) = compact(&db);
+            assert!(after <= 8 << 20, "{after} after {wait_ms} ms");
+            db.close().expect("closed");
+        });
+        sound(&disk);
+    }
+}
+
 /// The file becomes shorter on a full disk, and then there is room for others.
 #[test]
 fn a_full_disk_gets_room_by_a_compaction() {

@@ -102,8 +102,8 @@ impl Keeper {
         // BACKUP-2: after the map.
         let end = log.positions().next;
         let capacity = log.capacity();
-        // A fourth of the log is as usual; and where more is, a sixteenth more.
-        let upto = from.plus(capacity / 4).max(end.plus(capacity / 16));
+        // So much of the log is as usual (`WINDOW` in `pace::tick` is more); and where more is, a sixteenth more.
+        let upto = from.plus(capacity / 8 * 5).max(end.plus(capacity / 16));
         *engine.log_hold.lock() = Some(LogHold { from, upto });
         Freeze::Frozen(Box::new(frozen), end)
     }

@@ -20,13 +20,18 @@ use crate::store::cut::{CUT_ZONES, Cut, Spare};
 use crate::store::lot::LOT_PAGES;
 use crate::store::zones::ZONE_BYTES;
 
-/// The file has too many free slots for so long before the keeper acts by itself.
+/// The file has too many free slots for so long before the keeper acts by itself, and twice as long after each time in
+/// vain, up to a factor of two to this power: over an hour.
 const WAIT_NS: u64 = 5_000_000_000;
+const VAIN_MAX: u32 = 10;
 
 /// The part of the device's rate that the keeper takes by itself, as a divisor, and bytes a second before that rate was
 /// measured.
 const RATE_PART: u64 = 4;
 const RATE_UNKNOWN: u64 = 8 << 20;
+
+/// Seconds of the rate that are made up for after a pause: two ticks of the keeper.
+const ALLOWED_S: f64 = 0.04;
 
 /// Zones by which the wanted end moves in a step, under the store's mutex.
 const END_STEP: usize = 512;
@@ -57,6 +62,8 @@ pub(crate) struct Shortening {
     failed: bool,
     /// A goal has moved the wanted end, which is not back yet.
     is_end_moved: bool,
+    /// Goals in a row, of the keeper's own, that cut nothing off.
+    vain: u32,
 }
 
 /// What the keeper is working on.
@@ -70,13 +77,15 @@ struct Goal {
     /// The last zone in use.
     last: Option<Last>,
     rounds: u32,
+    /// Something was cut off.
+    has_cut: bool,
 }
 
 /// The last zone in use, which keeps the file as long as it is.
 #[derive(Clone, Copy)]
 struct Last {
     zone: usize,
-    /// Since when (ns) it is looked at, and how often it was tried to move what is in it.
+    /// Since when (ns) it is looked at, pauses left out, and how often it was tried to move what is in it.
     since_ns: u64,
     tries: u32,
 }
@@ -89,13 +98,14 @@ impl Shortening {
 
     /// Whether the file was too long for so long that the keeper acts unasked.
     fn is_due(&self, now: u64) -> bool {
-        !self.failed && self.since_ns.is_some_and(|since| now.saturating_sub(since) >= WAIT_NS)
+        let wait_ns = WAIT_NS << self.vain.min(VAIN_MAX);
+        !self.failed && self.since_ns.is_some_and(|since| now.saturating_sub(since) >= wait_ns)
     }
 }
 
 impl Goal {
     fn new(spare: Spare, end: usize, rounds: u32) -> Goal {
-        Goal { spare, end, is_set: false, last: None, rounds }
+        Goal { spare, end, is_set: false, last: None, rounds, has_cut: false }
     }
 }
 
@@ -116,7 +126,7 @@ impl Keeper {
         if !engine.may_shorten.load(Ordering::Relaxed) || engine.closed.load(Ordering::Relaxed) {
             return Ok(());
         }
-        let elapsed_s = seconds(now.saturating_sub(std::mem::replace(&mut self.shortening.last_ns, now)));
+        let elapsed_ns = now.saturating_sub(std::mem::replace(&mut self.shortening.last_ns, now));
         let asked = match engine.is_compacted.load(Ordering::Relaxed) {
             true => engine.compaction.lock().as_ref().map(|asked| (asked.bytes_per_s, asked.stage.clone())),
             false => None,
@@ -132,9 +142,9 @@ impl Keeper {
         };
         let by_itself = engine.write_capacity().checked_div(RATE_PART).filter(|rate| *rate > 0).unwrap_or(RATE_UNKNOWN);
         let rate = asked.map_or(by_itself, |(rate, _)| rate);
-        self.shortening.allowance =
-            (self.shortening.allowance + float(rate) * elapsed_s).min(float(to_u64(2 * ZONE_BYTES)));
-        let is_done = self.shorten(now, &mut goal)?;
+        let at_most = (float(rate) * ALLOWED_S).max(float(to_u64(2 * ZONE_BYTES)));
+        self.shortening.allowance = (self.shortening.allowance + float(rate) * seconds(elapsed_ns)).min(at_most);
+        let is_done = self.shorten(now, elapsed_ns, &mut goal)?;
         self.shortening.goal = (!is_done).then_some(goal);
         if is_done {
             self.end_goal(goal);
@@ -147,12 +157,13 @@ impl Keeper {
         let engine = Arc::clone(&self.engine);
         let store = &engine.core.store;
         match (asked, self.shortening.goal) {
-            (Some(Stage::Asked), _) => {
+            // A goal of the keeper's own, or of an earlier request, may have just ended.
+            (Some(Stage::Asked), _) | (Some(Stage::UnderWay { .. }), None) => {
                 let (_, end) = store.zones_now_and_with(Spare::Lean);
                 store.stay_lean();
-                self.shortening.failed = false;
+                (self.shortening.failed, self.shortening.vain) = (false, 0);
                 self.begin_goal(Goal::new(Spare::Lean, end, 0));
-                self.tell_compaction(Stage::UnderWay { left: u64::MAX });
+                self.tell_compaction(Spare::Lean, Stage::UnderWay { left: u64::MAX });
             }
             (None, Some(goal)) if goal.spare == Spare::Lean => self.shortening.goal = None,
             (None, None) if self.shortening.is_due(now) => {
@@ -163,9 +174,11 @@ impl Keeper {
         }
     }
 
-    /// Tells the thread that asked, if there is one, how far its request is.
-    fn tell_compaction(&self, stage: Stage) {
-        if let Some(asked) = self.engine.compaction.lock().as_mut() {
+    /// Tells the thread that asked, if there is one, how far its request is: unless the goal is the keeper's own.
+    fn tell_compaction(&self, spare: Spare, stage: Stage) {
+        if spare == Spare::Lean
+            && let Some(asked) = self.engine.compaction.lock().as_mut()
+        {
             asked.stage = stage;
         }
     }
@@ -179,7 +192,7 @@ impl Keeper {
     }
 
     /// Goes on with a goal. True: it is reached.
-    fn shorten(&mut self, now: u64, goal: &mut Goal) -> Result<bool, Error> {
+    fn shorten(&mut self, now: u64, elapsed_ns: u64, goal: &mut Goal) -> Result<bool, Error> {
         let engine = Arc::clone(&self.engine);
         let store = &engine.core.store;
         self.take_left()?;
@@ -205,6 +218,8 @@ impl Keeper {
         match store.cut(goal.spare, CUT_ZONES / 4) {
             Ok(Cut::Nothing) => {}
             Ok(Cut::Zones(_)) => {
+                goal.has_cut = true;
+                self.forget_zones_from(store.zones_now_and_with(goal.spare).0);
                 engine.bell.ring();
                 return Ok(false);
             }
@@ -219,16 +234,18 @@ impl Keeper {
             }
             Err(error) => {
                 self.shortening.failed = true;
-                self.tell_compaction(Stage::Failed(error.to_string().into()));
+                self.tell_compaction(goal.spare, Stage::Failed(Arc::new(error)));
                 return Ok(true);
             }
         }
         let zone = store.last_used_zone();
         let behind = zone.map_or(0, |zone| (zone + 1).saturating_sub(goal.end));
-        self.tell_compaction(Stage::UnderWay { left: to_u64(behind * ZONE_BYTES) });
+        self.tell_compaction(goal.spare, Stage::UnderWay { left: to_u64(behind * ZONE_BYTES) });
         let Some(zone) = zone else { return Ok(store.zones_now_and_with(goal.spare).0 <= goal.end) };
         if self.must_wait(goal.spare == Spare::Usual) {
-            goal.last = None;
+            if let Some(last) = &mut goal.last {
+                last.since_ns += elapsed_ns;
+            }
             return Ok(false);
         }
         if self.shortening.allowance <= 0.0 {
@@ -237,13 +254,13 @@ impl Keeper {
         let known = goal.last.filter(|last| last.zone == zone);
         let mut last = known.unwrap_or(Last { zone, since_ns: now, tries: 0 });
         let is_under_way = self.shortening.emptying.iter().any(|(other, ..)| *other == zone);
-        last.tries += u32::from(!is_under_way);
-        goal.last = Some(last);
         if last.tries > STUCK_TRIES && now.saturating_sub(last.since_ns) > STUCK_NS {
             (goal.end, goal.is_set, goal.last) = (zone + 1, false, None);
             return Ok(false);
         }
-        self.leave_zones()?;
+        let is_tried = self.leave_zones()?;
+        last.tries += u32::from(is_tried && !is_under_way);
+        goal.last = Some(last);
         Ok(false)
     }
 
@@ -255,8 +272,8 @@ impl Keeper {
         others || pool.frames_short() > 0 || log.is_full_for_some() || pacing.is_urgent()
     }
 
-    /// Moves the images of some zones behind the wanted end.
-    fn leave_zones(&mut self) -> Result<(), Error> {
+    /// Moves the images of some zones behind the wanted end. False: not now.
+    fn leave_zones(&mut self) -> Result<bool, Error> {
         let engine = Arc::clone(&self.engine);
         let store = &engine.core.store;
         if store.free_before_end() < SLOTS_LEFT + to_u64(ZONE_BYTES) / to_u64(store.page_size()) {
@@ -273,7 +290,7 @@ impl Keeper {
             engine.bell.ring();
         }
         self.shortening.emptying.extend(moved.zones.iter().map(|zone| (*zone, moved.turn, None)));
-        Ok(())
+        Ok(moved.is_tried)
     }
 
     /// Frees the slots of images that have moved, and forgets their zones. If a zone is still in use then, it is moved
@@ -307,6 +324,7 @@ impl Keeper {
         let engine = Arc::clone(&self.engine);
         self.shortening.since_ns = None;
         if goal.spare == Spare::Usual || self.shortening.failed {
+            self.shortening.vain = if goal.has_cut { 0 } else { self.shortening.vain + 1 };
             self.engine.bell.ring();
             return;
         }
@@ -318,11 +336,30 @@ impl Keeper {
             return;
         }
         engine.core.store.stay_lean();
-        self.tell_compaction(Stage::Done);
+        self.tell_compaction(Spare::Lean, Stage::Done);
     }
 }
 
 #[expect(clippy::cast_precision_loss, reason = "a rate needs no exact byte")]
 fn float(bytes: u64) -> f64 {
     bytes as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn goals_in_vain_come_less_and_less_often() {
+        let mut shortening = Shortening::default();
+        let due_after_s = |shortening: &Shortening| (1..20_000u64).find(|s| shortening.is_due(s * 1_000_000_000));
+        assert_eq!(due_after_s(&shortening), None);
+        shortening.note(true, 0);
+        for (vain, seconds) in [(0, 5), (1, 10), (4, 80), (10, 5120), (99, 5120)] {
+            shortening.vain = vain;
+            assert_eq!(due_after_s(&shortening), Some(seconds));
+        }
+        shortening.note(false, 7);
+        assert_eq!(due_after_s(&shortening), None);
+    }
 }

@@ -136,6 +136,11 @@ impl Keeper {
         self.zones.left_alone.clear();
     }
 
+    /// Forgets what it knew of zones that were cut off: others may get their numbers.
+    pub(super) fn forget_zones_from(&mut self, end: usize) {
+        self.zones.left_alone.split_off(&end);
+    }
+
     /// Writes the pages in some zones elsewhere, together: `next` finds a zone that is not to be skipped. With `aside`,
     /// no slot of these zones is taken until they are empty.
     pub(super) fn move_zones(
@@ -147,6 +152,7 @@ impl Keeper {
         let (core, store) = (&engine.core, &engine.core.store);
         // ZONES-1
         let Some(_turn) = engine.load_writer.try_lock() else { return Ok(MovedZones::default()) };
+        let mut nothing = MovedZones { is_tried: true, ..MovedZones::default() };
         let (mut zones, mut free_in, mut credits, mut pages) = (Vec::new(), Vec::new(), Vec::new(), 0);
         while zones.len() < ZONES_TOGETHER {
             let is_under_way = |zone: usize| self.zones.emptying.iter().any(|(other, ..)| *other == zone);
@@ -159,16 +165,20 @@ impl Keeper {
             }
             if store.loaded() + pages + used > LOADED_MAX {
                 self.begin_publishing();
+                nothing.is_tried = false;
                 break;
             }
-            let Some(credit) = core.log.try_reserve(0, used)? else { break };
+            let Some(credit) = core.log.try_reserve(0, used)? else {
+                nothing.is_tried = false;
+                break;
+            };
             credits.push(credit);
             pages += used;
             zones.push(zone);
             free_in.push(fill.free);
         }
         if zones.is_empty() {
-            return Ok(MovedZones::default());
+            return Ok(nothing);
         }
         let mut buf = self.zones.buf.take().unwrap_or_else(|| aligned(ZONES_TOGETHER * ZONE_BYTES));
         let (mut clean, mut dirty) = (Vec::new(), Vec::new());
@@ -202,7 +212,7 @@ impl Keeper {
         let Some(written) = written? else {
             // There is no room elsewhere.
             zones.iter().for_each(|zone| _ = store.end_emptying(*zone));
-            return Ok(MovedZones::default());
+            return Ok(MovedZones { is_tried: true, ..MovedZones::default() });
         };
         if written > 0 {
             engine.pacing.written(For::Log, written, false, clock::now_ns());
@@ -210,7 +220,7 @@ impl Keeper {
         if store.loaded() >= LOADED_MAX / 2 {
             self.begin_publishing();
         }
-        Ok(MovedZones { zones, free, pages, turn: store.turns().0 })
+        Ok(MovedZones { zones, free, pages, turn: store.turns().0, is_tried: true })
     }
 }
 
@@ -223,4 +233,6 @@ pub(super) struct MovedZones {
     pub(super) pages: usize,
     /// The turn of writing by which all images have moved.
     pub(super) turn: u64,
+    /// Whether what stayed could not be moved. False: a load had the turn, or the log or the map had no room just then.
+    pub(super) is_tried: bool,
 }

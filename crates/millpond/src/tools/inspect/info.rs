@@ -123,7 +123,7 @@ fn read_log(log: &LogFiles, superblock: &Superblock) -> Result<LogRead, Error> {
         groups += 1;
     }
     let end = scan.position();
-    let is_damaged = end < superblock.durable_lsn || scan.proof_of_more()?.is_some();
+    let is_damaged = end < superblock.durable_lsn || (!superblock.is_closed_at(end) && scan.proof_of_more()?.is_some());
     Ok(LogRead { end, groups, is_damaged })
 }
 
