@@ -37,7 +37,7 @@ pub(crate) struct BackupArgs {
     /// The backup's directory, new or empty
     to: PathBuf,
 
-    /// Most bytes a second, such as 200MiB; fewer beside a load [default: half of what the device can write]
+    /// Most bytes a second, such as 200MiB, and fewer by need [default: half of the device's rate]
     #[arg(long, value_name = "BYTES")]
     rate: Option<ByteSize>,
 }

@@ -30,7 +30,7 @@ pub(crate) struct CheckArgs {
     #[arg(value_name = "DIR|SOCKET")]
     target: PathBuf,
 
-    /// Most bytes a second, in a running engine; fewer beside a load [default: half of what the device can write]
+    /// Most bytes a second in a running engine, and fewer by need [default: half of the device's rate]
     #[arg(long, value_name = "BYTES")]
     rate: Option<ByteSize>,
 

@@ -32,7 +32,7 @@ pub(crate) struct CompactArgs {
     #[arg(value_name = "DIR|SOCKET")]
     target: PathBuf,
 
-    /// Most bytes moved a second, such as 200MiB [default: half of what the device can write]
+    /// Most bytes moved a second, such as 200MiB [default: half of the device's rate]
     #[arg(long, value_name = "BYTES")]
     rate: Option<ByteSize>,
 }
