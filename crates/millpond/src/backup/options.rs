@@ -53,10 +53,10 @@ impl WorkOptions {
         WorkOptions::default()
     }
 
-    /// Bytes read, or moved, a second at most; at least 1 MiB. Backups and checks go slower, down to a 128th of that,
-    /// while syncs of the log take longer beside them. A backup copies the log first, and does not go slower where
-    /// writers would soon need that log's room. Default: half of the rate at which the engine has measured that the
-    /// device writes pages, or 128 MiB before it has.
+    /// Bytes read, or moved, a second at most; at least 1 MiB. Backups and checks go slower, down to a 128th of that
+    /// or 4 MiB, while syncs of the log take longer beside them. A backup copies the log first, and does not go slower
+    /// where writers would soon need that log's room. Default: half of the rate at which the engine has measured that
+    /// the device writes pages, or 128 MiB before it has.
     #[must_use]
     pub fn rate(mut self, per_s: ByteSize) -> WorkOptions {
         self.rate = Some(per_s);
