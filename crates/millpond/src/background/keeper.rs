@@ -80,8 +80,8 @@ const RETIRE_STEPS: usize = 8;
 pub(crate) struct Keeper {
     engine: Arc<Engine>,
     syncer: SyncThread,
-    /// The thread that touches the pool's memory; `None` until it is needed.
-    toucher: Option<Syncer<()>>,
+    /// The thread that touches the pool's memory.
+    toucher: Syncer<()>,
     next_duties_ns: u64,
     next_sync_ns: u64,
     next_checkpoint_ns: u64,
@@ -120,10 +120,12 @@ impl Keeper {
     pub(crate) fn new(engine: Arc<Engine>) -> Result<Keeper, Error> {
         let now = clock::now_ns();
         let syncer = SyncThread::start("mp-sync", Arc::clone(&engine.bell))?;
+        // It starts here, not with the first need: so an open needs the same number of threads each time.
+        let toucher = Syncer::start("mp-memory", Arc::clone(&engine.bell))?;
         Ok(Keeper {
             engine,
             syncer,
-            toucher: None,
+            toucher,
             next_duties_ns: now + DUTIES_TICK_NS,
             next_sync_ns: now + SYNC_TICK_NS,
             next_checkpoint_ns: now + CHECKPOINT_TICK_NS,

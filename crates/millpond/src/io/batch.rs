@@ -22,7 +22,7 @@ const DEPTH: usize = 64;
 /// Transfer threads without io_uring.
 const THREADS: usize = 8;
 
-/// Threads that the system must be able to start beside these: the engine itself starts five or six.
+/// Threads that the system must be able to start beside these: the engine itself starts six or seven.
 const THREADS_LEFT: usize = 8;
 
 /// Idle rings kept for later batches: one for each thread that runs a batch at the same time.

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use crate::background::keeper::Keeper;
-use crate::background::keeper::syncer::Syncer;
 
 impl Keeper {
     /// Has another thread touch the memory of the frames that will be taken next: that may take long.
@@ -11,16 +10,11 @@ impl Keeper {
         if !self.engine.core.pool.is_to_touch() {
             return;
         }
-        if self.toucher.is_none() {
-            // An error is ignored: without the thread, the first user of a frame touches its memory.
-            self.toucher = Syncer::start("mp-memory", Arc::clone(&self.engine.bell)).ok();
-        }
-        let Some(toucher) = &mut self.toucher else { return };
-        if toucher.busy() && toucher.result(false).is_none() {
+        if self.toucher.busy() && self.toucher.result(false).is_none() {
             return;
         }
         let engine = Arc::clone(&self.engine);
-        toucher.begin(Box::new(move || {
+        self.toucher.begin(Box::new(move || {
             while engine.core.pool.touch_ahead() && !engine.requests.lock().stop {}
             Ok(())
         }));
