@@ -471,9 +471,13 @@ impl Keeper {
             by_instance[pool.number_of_instance(pin.frame_id())].push(pin);
         }
         let mut written = 0;
-        for (instance, pins) in by_instance.into_iter().enumerate().filter(|(_, pins)| !pins.is_empty()) {
-            let Some(more) = self.write_in(instance, why, pins, Moved::default())? else { return Ok(None) };
-            written += more;
+        for (instance, mut pins) in by_instance.into_iter().enumerate() {
+            // A zone may have more pages than the buffer of one instance.
+            while !pins.is_empty() {
+                let others = pins.split_off(pins.len().min(LOT_PAGES));
+                let Some(more) = self.write_in(instance, why, pins, Moved::default())? else { return Ok(None) };
+                (written, pins) = (written + more, others);
+            }
         }
         if !moved.images.is_empty() && self.write_in(0, why, Vec::new(), moved)?.is_none() && written == 0 {
             return Ok(None);

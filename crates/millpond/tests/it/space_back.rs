@@ -4,9 +4,10 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use millpond::classic::EmptyFreeListAlgorithm;
 use millpond::lab::Files;
 use millpond::metrics::{Stats, WaitClass};
-use millpond::simulation::{Image, SimulatedDisk, run, sleep_ns, spawn};
+use millpond::simulation::{Image, ServiceTime, SimulatedDisk, run, sleep_ns, spawn};
 use millpond::{ByteSize, Db, Durability, Error, Options, WorkOptions, WriteBatch};
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
@@ -110,6 +111,27 @@ fn write_rows(db: &Db, disk: &SimulatedDisk, oracle: &Oracle, client: u32, stop:
 
 fn calm(stats: &Stats) {
     assert_eq!((stats.log_wall_waits, stats.law_violations), (0, 0), "{stats:?}");
+}
+
+/// All pages of the last zones are dirty, and each instance of the pool has more of them than one lot (batch of pages).
+#[test]
+fn dirty_pages_of_several_instances_leave_the_end() {
+    let disk = SimulatedDisk::with_image(start(SMALL), ServiceTime::default());
+    run(1, || {
+        let shape = Shape { frames: 2000, empty: EmptyFreeListAlgorithm::Backoff, instances: 2, ..SMALL };
+        let options = shape.reopen_options().redo_capacity(ByteSize::mib(8));
+        let db = open(&disk, options);
+        let tree = db.open_tree("loose").expect("there");
+        db.drop_tree("big").expect("dropped");
+        let mut all = WriteBatch::new();
+        loose().for_each(|(key, value)| _ = all.put(&tree, key, value));
+        all.durability(Durability::None);
+        db.write(all).expect("written");
+        let (before, after) = compact(&db);
+        assert!(after < before / 2, "{before} to {after}");
+        check_loose(&contents(&db).expect("read")).expect("as loaded");
+        db.close().expect("closed");
+    });
 }
 
 #[test]
