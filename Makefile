@@ -75,12 +75,13 @@ figures: setup ## Figures of reads, durable updates, bulk loads, indexes, insert
 	$(CARGO) build --release --quiet --package millpond-workload --features redb --example batch_figures
 	$(CARGO) build --release --quiet --package millpond-workload --example read_figures --example scan_figures \
 		--example update_figures --example bulk_figures --example index_figures --example insert_figures --example store_figures \
-		--example snapshot_figures --example held_figures --example transaction_figures --example byte_figures --example backup_figures
+		--example snapshot_figures --example held_figures --example transaction_figures --example byte_figures --example backup_figures --example small_figures
 	target/release/examples/read_figures $(FIGURES_DIR) && rm -r $(FIGURES_DIR)
 	target/release/examples/scan_figures $(FIGURES_DIR) && rm -r $(FIGURES_DIR)
 	target/release/examples/update_figures $(FIGURES_DIR) 10 $(CALM_SECONDS) && rm -r $(FIGURES_DIR)
 	target/release/examples/byte_figures $(FIGURES_DIR)
 	target/release/examples/backup_figures $(FIGURES_DIR)
+	target/release/examples/small_figures $(FIGURES_DIR)
 	target/release/examples/bulk_figures $(FIGURES_DIR)
 	target/release/examples/index_figures $(FIGURES_DIR)
 	target/release/examples/insert_figures $(FIGURES_DIR)

@@ -36,11 +36,13 @@ use crate::store::directory::directory_crc;
 use crate::store::doublewrite::{Copied, DOUBLEWRITE_FILE, Lot};
 use crate::store::files::{DATA_FILE, DATA_FILE_NEW, DIRECTORY_FILES, MAP_FILE};
 use crate::store::lot::LOT_PAGES;
-use crate::store::map::{ENTRIES, MapEntry, TAG_BITS, tag_of};
+use crate::store::map::{ENTRIES, INLINE, MapEntry, TAG_BITS, tag_of};
 use crate::store::page_store::MapRecord;
 use crate::store::rewrite::{FILE_NEW, kept_name};
 use crate::store::space::PLACES_START;
-use crate::store::superblock::{self, CLOSED_OFFSET, FEATURE_IN_PLACE, FORMAT, OFFSETS, Raw, SLOTS_START};
+use crate::store::superblock::{
+    self, CLOSED_OFFSET, FEATURE_IN_PLACE, FEATURE_INLINE, FORMAT, OFFSETS, Raw, SLOTS_START,
+};
 use crate::txn::record::{Kind, Undo, record_head};
 
 const DOC: &str = include_str!("../../../docs/file-format.md");
@@ -215,6 +217,8 @@ fn the_text_has_the_files_and_their_constants() {
         format!("The superblocks are at offsets {} and {} KiB, one 512-byte sector each", OFFSETS[0], OFFSETS[1] >> 10),
         format!("Slots begin at {} MiB", SLOTS_START >> 20),
         format!("bit {}: pages are written in place", FEATURE_IN_PLACE.trailing_zeros()),
+        format!("Bit {}: directories may hold entries", FEATURE_INLINE.trailing_zeros()),
+        format!("of its entries here: {INLINE} at"),
         format!(
             "From {} KiB on: map pages of {} KiB, each with a page header (type {MAP_PAGE})",
             PLACES_START >> 10,

@@ -133,11 +133,17 @@ impl Decoder {
             Decoder::Directory => {
                 let mut map = PageMap::new(Arc::new(DirtyCounts::default()));
                 for space in 0..rng.next_u64() % 6 {
-                    let places = (0..rng.next_u64() % 9).map(|_| MapPage::new(MapEntry(rng.next_u64()))).collect();
+                    let mut pages: Vec<MapPage> =
+                        (0..rng.next_u64() % 9).map(|_| MapPage::new(MapEntry(rng.next_u64()))).collect();
+                    if let Some(first) = pages.first_mut().filter(|_| space % 2 == 1) {
+                        (first.place, first.lsn) = (MapEntry::default(), Lsn(1 + (rng.next_u64() >> 8)));
+                        let entries = Arc::make_mut(&mut first.entries).iter_mut();
+                        entries.take(to_usize(rng.next_u64() % 9)).for_each(|entry| *entry = MapEntry(rng.next_u64()));
+                    }
                     let space = SpaceId(u32::try_from(space * 3).unwrap_or(0));
-                    map.spaces.entry(space).or_default().pages = places;
+                    map.spaces.entry(space).or_default().pages = pages;
                 }
-                directory::encode(&map)
+                directory::encode(&map).bytes
             }
             Decoder::MapPage => {
                 let mut page = MapPage::new(MapEntry::default());
@@ -192,7 +198,7 @@ fn superblock_sample(rng: &mut Xoshiro256PlusPlus) -> Superblock {
     let switch = Switch { at: Lsn(rng.next_u64() >> 8), to: Geometry { generation: 8, payload_bytes: 65_536 } };
     let checkpoint_lsn = Lsn(rng.next_u64() >> 8);
     Superblock {
-        features: rng.next_u64() % 2,
+        features: rng.next_u64() % 4,
         uuid: UUID,
         sequence: rng.next_u64() >> 8,
         page_size: 4096,
@@ -253,7 +259,7 @@ fn feed_directory(bytes: &[u8]) -> Result<bool, String> {
     let mut map = PageMap::new(Arc::new(DirtyCounts::default()));
     let accepted = directory::decode(bytes, &mut map).is_some();
     if accepted {
-        same("a directory", &directory::encode(&map).as_slice(), &bytes)?;
+        same("a directory", &directory::encode(&map).bytes.as_slice(), &bytes)?;
     }
     Ok(accepted)
 }
@@ -364,9 +370,9 @@ fn feed_map_records(bytes: &[u8]) -> Result<bool, String> {
         same("an entry of the map", &map.get(id), &entry)?;
     }
     let mut again = PageMap::new(Arc::new(DirtyCounts::default()));
-    let bytes = directory::encode(&map);
+    let bytes = directory::encode(&map).bytes;
     directory::decode(&bytes, &mut again).ok_or("the directory of a replayed map does not decode")?;
-    same("the directory of a replayed map", &directory::encode(&again), &bytes).map(|()| true)
+    same("the directory of a replayed map", &directory::encode(&again).bytes, &bytes).map(|()| true)
 }
 
 fn feed_catalog_entry(bytes: &[u8]) -> Result<bool, String> {

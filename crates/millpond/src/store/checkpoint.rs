@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use zerocopy::IntoBytes;
 use zerocopy::little_endian::{U16, U64};
 
-use super::directory;
+use super::directory::{self, Directory};
 use super::lot::LOT_PAGES;
 use super::map::{ENTRIES, MapEntry, MapPage, tag_of};
 use super::page_store::{PageStore, State};
@@ -35,7 +35,7 @@ pub(crate) struct CheckpointFacts {
 
 /// A directory that is about to be written.
 pub(crate) struct Snapshot {
-    directory: Vec<u8>,
+    directory: Directory,
     /// Larger than the number of each space in the directory.
     next_space: u32,
     next_txn: TxnId,
@@ -89,7 +89,7 @@ impl PageStore {
     }
 
     /// Writes the dirty map pages whose oldest change is before `cut`, one lot (batch of pages) at a time. Returns
-    /// their number.
+    /// their number. Those that a directory can hold are clean without a write: each later directory holds them.
     ///
     /// They may be ahead of the log: only a superblock names them, and it is written after the log was flushed.
     pub(crate) fn write_map_pages(&self, cut: Lsn) -> Result<usize, Error> {
@@ -109,6 +109,13 @@ impl PageStore {
         let named_by = {
             let mut state = self.state.lock();
             let State { map, places, .. } = &mut *state;
+            let in_directory =
+                |id: PageId, page: &MapPage| id.number() == 0 && !page.place.is_some() && page.is_small();
+            for (id, page) in map.map_pages_mut() {
+                if page.rec_lsn.is_some_and(|lsn| lsn < cut) && in_directory(id, page) {
+                    page.rec_lsn.take().into_iter().for_each(|lsn| self.counts.remove(lsn));
+                }
+            }
             let dirty = map.map_pages_mut().filter(|(_, page)| page.rec_lsn.is_some_and(|lsn| lsn < cut));
             for ((id, page), image) in dirty.zip(buf.chunks_mut(BLOCK)) {
                 let Some(place) = places.take_many(1).and_then(|places| places.first().copied()) else {
@@ -128,13 +135,8 @@ impl PageStore {
         self.counters.map_page_writes.fetch_add(to_u64(lot.len()), Ordering::Relaxed);
         let mut state = self.state.lock();
         for &(id, rec_lsn, entry) in &lot {
-            let before = state.map.map_page_mut(id).map(|page| {
-                let before = (page.place, page.named_by);
-                (page.place, page.named_by) = (entry, named_by);
-                before
-            });
-            // The space was dropped meanwhile: the new place is freed.
-            let (old, old_named_by) = before.unwrap_or((entry, named_by));
+            // If the space was dropped meanwhile, the new place is freed.
+            let (old, old_named_by) = state.map.set_place(id, entry, named_by).unwrap_or((entry, named_by));
             Self::replace_place(&mut state, old, old_named_by);
             self.counts.remove(rec_lsn);
         }
@@ -142,7 +144,7 @@ impl PageStore {
     }
 
     /// Takes the directory that the next superblock will name. The caller computes its checkpoint LSN **before** this
-    /// call. So the directory contains the image of every map page that held no change back then.
+    /// call. So the directory contains the image, or the entries, of every map page that held no change back then.
     pub(crate) fn snapshot(&self) -> Snapshot {
         // A transaction with a group before the checkpoint LSN took its id before that LSN was known: `next_txn` is
         // beyond it.
@@ -170,13 +172,14 @@ impl PageStore {
         let sequence = old.sequence + 1;
         let superblock = Superblock {
             sequence,
+            features: old.features | snapshot.directory.features,
             next_space: snapshot.next_space,
             next_txn: snapshot.next_txn,
             checkpoint_lsn: facts.checkpoint_lsn,
             durable_lsn: facts.durable_lsn,
             nonce: facts.nonce,
-            directory_bytes: to_u64(snapshot.directory.len()),
-            directory_crc: directory::directory_crc(self.uuid, sequence, &snapshot.directory),
+            directory_bytes: to_u64(snapshot.directory.bytes.len()),
+            directory_crc: directory::directory_crc(self.uuid, sequence, &snapshot.directory.bytes),
             redo: facts.redo,
             switch: facts.switch,
             write_capacity: facts.write_capacity,
@@ -185,7 +188,7 @@ impl PageStore {
             ..old
         };
         let file = &*self.directory_files[superblock.place()];
-        directory::write(file, &superblock, &snapshot.directory)?;
+        directory::write(file, &superblock, &snapshot.directory.bytes)?;
         let places = self.state.lock().places.total();
         if !planted!("directory_not_synced") {
             for file in [&*self.map_file, file] {
@@ -259,12 +262,14 @@ mod tests {
                 store.write_map_pages(Lsn(u64::MAX)).expect("each map page finds a place")
             };
             // The file grows by half each time. Just before it grows, it has no place more than necessary.
-            for tree in 0..400 {
-                db.create_tree(&format!("t{tree}")).expect("created");
-                if tree % 4 == 0 {
+            for number in 0..100 {
+                let tree = db.create_tree(&format!("t{number}")).expect("created");
+                // More pages than a directory holds entries.
+                (0..40u32).for_each(|row| tree.put(row.to_be_bytes(), [7; 900]).expect("written"));
+                if number % 4 == 0 {
                     db.checkpoint().expect("each map page has a place that a durable directory names");
                     let first = write_all();
-                    assert!(first > tree, "{first} map pages of {tree} trees");
+                    assert!(first > number, "{first} map pages of {number} trees");
                     let on_its_way = store.snapshot();
                     assert!(write_all() >= first);
                     // This directory is not published: the places that it would free become free with the next one.

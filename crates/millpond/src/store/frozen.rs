@@ -245,6 +245,12 @@ impl Frozen {
                 let at = offset + to_u64(held * BLOCK);
                 let mut page = MapPage::new(MapEntry::new(at, BLOCK_U64, tag_of(*page_lsn)));
                 (page.entries, page.lsn) = (Arc::clone(entries), *page_lsn);
+                if index == 0 && page.is_small() {
+                    // The directory holds its entries.
+                    page.place = MapEntry::default();
+                    places.pages.push(page);
+                    continue;
+                }
                 encode(PageId::new(space, index), &page, uuid, &mut buf[held * BLOCK..(held + 1) * BLOCK]);
                 // Only its place is needed from here on.
                 page.entries = Arc::default();
@@ -267,15 +273,16 @@ impl Frozen {
                 next_space: self.next_space,
                 next_txn: self.next_txn,
                 durable_lsn: lsn,
-                directory_bytes: to_u64(directory.len()),
-                directory_crc: directory::directory_crc(uuid, sequence, &directory),
+                features: self.superblock.features | directory.features,
+                directory_bytes: to_u64(directory.bytes.len()),
+                directory_crc: directory::directory_crc(uuid, sequence, &directory.bytes),
                 ..self.superblock
             };
             both[superblock.place()] = superblock;
         }
         for superblock in both {
             let file = create(files, DIRECTORY_FILES[superblock.place()])?;
-            directory::write(&*file, &superblock, &directory)?;
+            directory::write(&*file, &superblock, &directory.bytes)?;
             sync(&*file)?;
         }
         Ok(both)

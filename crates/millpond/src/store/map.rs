@@ -1,8 +1,10 @@
 //! The page map: for each page id the location of its newest durable image.
 //!
 //! A space's map is divided into map pages. A map page becomes dirty like any other page: its oldest change holds the
-//! checkpoint back until its image is written.
+//! checkpoint back until its image is written. The first map page of a small space has no image: the
+//! [directory](super::directory) holds its entries.
 
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
 
@@ -61,6 +63,9 @@ impl MapEntry {
 /// Entries in a map page.
 pub(crate) const ENTRIES: u32 = 504;
 
+/// Entries of a map page that a directory can hold.
+pub(crate) const INLINE: u32 = 8;
+
 /// End of a space's page numbers: whole map pages of them, within 32 bits.
 pub(super) const NUMBERS_END: u32 = u32::MAX / ENTRIES * ENTRIES;
 
@@ -83,12 +88,24 @@ impl MapPage {
         let entries = Arc::new(vec![MapEntry::default(); to_usize(u64::from(ENTRIES))]);
         MapPage { entries, lsn: Lsn::ZERO, rec_lsn: None, place, named_by: 0 }
     }
+
+    /// Whether a directory can hold all entries.
+    pub(super) fn is_small(&self) -> bool {
+        is_small(&self.entries)
+    }
+}
+
+/// Whether a directory can hold all entries of a map page.
+pub(super) fn is_small(entries: &[MapEntry]) -> bool {
+    entries.iter().skip(to_usize(u64::from(INLINE))).all(|entry| !entry.is_some())
 }
 
 /// The pages of one space.
 #[derive(Default)]
 pub(crate) struct Space {
     pub(crate) pages: Vec<MapPage>,
+    /// The first map page has a place. It keeps one until the space is dropped.
+    is_placed: bool,
     /// All page ids below this have been given out, except those in `unused`.
     next_number: u32,
     unused: Vec<u32>,
@@ -101,12 +118,16 @@ pub(crate) struct PageMap {
     charged: u64,
     /// Includes map pages of dropped spaces, until their places are given back.
     map_pages: u64,
+    /// Spaces whose first map page has no place: a directory may have to hold its entries.
+    unplaced: u64,
     counts: Arc<DirtyCounts>,
 }
 
 impl Space {
+    /// Number of map pages that have places, or may need them.
     fn map_pages(&self) -> u64 {
-        u64::from(self.next_number.div_ceil(ENTRIES))
+        let is_small = !self.is_placed && self.next_number <= INLINE;
+        if is_small { 0 } else { u64::from(self.next_number.div_ceil(ENTRIES)) }
     }
 }
 
@@ -117,16 +138,21 @@ fn position(id: PageId) -> (usize, usize) {
 
 impl PageMap {
     pub(crate) fn new(counts: Arc<DirtyCounts>) -> PageMap {
-        PageMap { spaces: BTreeMap::new(), charged: 0, map_pages: 0, counts }
+        PageMap { spaces: BTreeMap::new(), charged: 0, map_pages: 0, unplaced: 0, counts }
     }
 
     pub(super) fn charged(&self) -> u64 {
         self.charged
     }
 
-    /// Number of map pages, including future ones of ids given out.
+    /// Number of map pages that have places, or may need them for ids given out.
     pub(super) fn map_pages(&self) -> u64 {
         self.map_pages
+    }
+
+    /// Number of spaces whose first map page has no place.
+    pub(super) fn unplaced(&self) -> u64 {
+        self.unplaced
     }
 
     pub(crate) fn get(&self, id: PageId) -> MapEntry {
@@ -178,7 +204,13 @@ impl PageMap {
 
     /// Gives out a page id of `space`; `None`: all ids are given out.
     pub(super) fn allocate(&mut self, space_id: SpaceId) -> Option<PageId> {
-        let space = self.spaces.entry(space_id).or_default();
+        let space = match self.spaces.entry(space_id) {
+            Entry::Occupied(there) => there.into_mut(),
+            Entry::Vacant(none) => {
+                self.unplaced += 1;
+                none.insert(Space::default())
+            }
+        };
         let before = space.map_pages();
         let number = match space.unused.pop() {
             Some(number) => number,
@@ -222,8 +254,10 @@ impl PageMap {
             extra.entry(id.space()).or_default().insert(id.number());
             self.spaces.entry(id.space()).or_default();
         }
-        (self.charged, self.map_pages) = (0, 0);
+        (self.charged, self.map_pages, self.unplaced) = (0, 0, 0);
         for (id, space) in &mut self.spaces {
+            space.is_placed = space.pages.first().is_some_and(|first| first.place.is_some());
+            self.unplaced += u64::from(!space.is_placed);
             let formatted = extra.remove(id).unwrap_or_default();
             let pages = &space.pages;
             let mapped = |number: u32| {
@@ -246,6 +280,7 @@ impl PageMap {
     /// Removes a space. Its map pages stay charged until [`forget`](Self::forget).
     pub(super) fn remove_space(&mut self, id: SpaceId) -> Option<Space> {
         let space = self.spaces.remove(&id)?;
+        self.unplaced = self.unplaced.saturating_sub(u64::from(!space.is_placed));
         self.charged = self.charged.saturating_sub(u64::from(space.next_number) - to_u64(space.unused.len()));
         Some(space)
     }
@@ -272,6 +307,21 @@ impl PageMap {
         })
     }
 
+    /// Notes the place of a map page's image, and the first checkpoint that will name it. Returns those of the previous
+    /// image; `None`: the space was dropped.
+    pub(super) fn set_place(&mut self, id: PageId, place: MapEntry, named_by: u64) -> Option<(MapEntry, u64)> {
+        let space = self.spaces.get_mut(&id.space())?;
+        if id.number() == 0 && !space.is_placed {
+            debug_assert!(space.map_pages() > 0, "STORE-3: the place of map page {id} is not charged");
+            space.is_placed = true;
+            self.unplaced -= 1;
+        }
+        let page = space.pages.get_mut(to_usize(u64::from(id.number())))?;
+        let before = (page.place, page.named_by);
+        (page.place, page.named_by) = (place, named_by);
+        Some(before)
+    }
+
     /// A map page.
     pub(super) fn map_page_mut(&mut self, id: PageId) -> Option<&mut MapPage> {
         self.spaces.get_mut(&id.space())?.pages.get_mut(to_usize(u64::from(id.number())))
@@ -283,7 +333,7 @@ impl PageMap {
 
     pub(super) fn memory(&self) -> u64 {
         let page = to_u64(size_of::<MapPage>()) + u64::from(ENTRIES) * to_u64(size_of::<MapEntry>());
-        self.map_pages * page + 2 * self.space_count() * to_u64(size_of::<(SpaceId, Space)>())
+        (self.map_pages + self.unplaced) * page + 2 * self.space_count() * to_u64(size_of::<(SpaceId, Space)>())
     }
 
     pub(crate) fn space_count(&self) -> u64 {
@@ -366,8 +416,8 @@ mod tests {
         map.apply(PageId::new(SpaceId(3), 0), MapEntry::default(), Lsn(100), Lsn(150));
         map.apply(PageId::new(SpaceId(4), ENTRIES), MapEntry::default(), Lsn(100), Lsn(150));
         map.rebuild_ids(&HashSet::default());
-        assert_eq!((map.space_count(), map.map_pages()), (2, 3));
-        assert_eq!(map.memory(), 2 * space + 3 * page);
+        assert_eq!((map.space_count(), map.map_pages(), map.unplaced()), (2, 2, 2));
+        assert_eq!(map.memory(), 2 * space + 4 * page, "a map page without a place that may need one counts twice");
         assert!(page > 8 * u64::from(ENTRIES), "an entry takes eight bytes");
     }
 }

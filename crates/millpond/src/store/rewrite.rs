@@ -5,9 +5,9 @@ use std::io::ErrorKind;
 use std::sync::Arc;
 
 use super::checkpoint::encode;
-use super::directory;
+use super::directory::{self, Directory};
 use super::files::{DATA_FILE, DIRECTORY_FILES, MAP_FILE, len_of, open_file};
-use super::map::{MapEntry, PageMap, tag_of};
+use super::map::{MapEntry, MapPage, PageMap, tag_of};
 use super::page_store::PageStore;
 use super::space::PLACES_START;
 use super::superblock::{FEATURE_IN_PLACE, SLOTS_START, Superblock};
@@ -53,27 +53,30 @@ fn rewrite_files(files: &dyn Files, superblock: Superblock, images: &Images, lsn
     keep_old(files)?;
     let data = open_file(files, DATA_FILE)?;
     let mut map = map_of(&*data, &superblock, images, lsn)?;
-    let count = to_u64(map.map_pages_mut().count());
+    map.map_pages_mut().for_each(|(_, page)| page.lsn = lsn);
+    // The directory holds the entries of the others.
+    let needs_place = |(id, page): &(PageId, &mut MapPage)| id.number() > 0 || !page.is_small();
+    let count = to_u64(map.map_pages_mut().filter(needs_place).count());
     let (map_file, first) = map_file(files, count)?;
     let mut image = aligned(BLOCK);
-    for ((id, page), number) in map.map_pages_mut().zip(first..) {
+    for ((id, page), number) in map.map_pages_mut().filter(needs_place).zip(first..) {
         let place = PLACES_START + number * BLOCK_U64;
-        page.lsn = lsn;
         page.place = MapEntry::new(place, BLOCK_U64, tag_of(lsn));
         encode(id, page, superblock.uuid, &mut image);
         map_file.write_at(&image, place).map_err(|e| Error::io(&format!("write '{}'", map_file.name()), e))?;
     }
     sync(&*map_file)?;
     sync_names(files)?;
-    let bytes = directory::encode(&map);
+    let Directory { bytes, features } = directory::encode(&map);
     let superblocks = [superblock.sequence, superblock.sequence + 1].map(|sequence| Superblock {
         sequence,
+        features: superblock.features | features,
         directory_bytes: to_u64(bytes.len()),
         directory_crc: directory::directory_crc(superblock.uuid, sequence, &bytes),
         ..superblock
     });
     for superblock in &superblocks {
-        let len = directory::file_len(map.space_count(), count).next_multiple_of(16 << 10);
+        let len = directory::file_len(map.space_count(), map.space_count(), count).next_multiple_of(16 << 10);
         let file = create(files, FILE_NEW, len)?;
         directory::write(&*file, superblock, &bytes)?;
         give_name(files, &*file, DIRECTORY_FILES[superblock.place()])?;

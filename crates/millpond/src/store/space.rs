@@ -84,16 +84,16 @@ pub(super) struct Room {
 impl Room {
     /// The room for `charged` pages in `spaces` spaces with `map_pages` map pages. A map page may have three places:
     /// one that the durable directory names, one in the directory being written, and one written since that was taken.
-    /// A lot being written needs further places.
-    fn needed(charged: u64, spaces: u64, map_pages: u64) -> Room {
+    /// A lot being written needs further places. The directory may hold entries of `unplaced` spaces.
+    fn needed(charged: u64, spaces: u64, unplaced: u64, map_pages: u64) -> Room {
         let slots = charged + SLOTS_RESERVED + SLOTS_FOR_UNDO + charged / 50;
         let places = if planted!("map_places_short") { 2 } else { 3 } * map_pages + to_u64(LOT_PAGES);
-        Room { slots, places, directory_len: directory::file_len(spaces, map_pages) }
+        Room { slots, places, directory_len: directory::file_len(spaces, unplaced, map_pages) }
     }
 
     /// The room of an empty database.
     pub(super) fn initial() -> Room {
-        let needed = Room::needed(SLOTS_RESERVED, 8, 16);
+        let needed = Room::needed(SLOTS_RESERVED, 8, 8, 16);
         Room { directory_len: needed.directory_len.next_multiple_of(16 << 10), ..needed }
     }
 
@@ -137,8 +137,8 @@ impl State {
 
     /// The room for the page ids given out, with `more` further ones, each with a space and a map page.
     fn needed(&self, more: u64) -> Room {
-        let (spaces, map_pages) = (self.map.space_count() + more, self.map.map_pages() + more);
-        Room::needed(self.map.charged() + more, spaces, map_pages)
+        let (spaces, unplaced) = (self.map.space_count() + more, self.map.unplaced() + more);
+        Room::needed(self.map.charged() + more, spaces, unplaced, self.map.map_pages() + more)
     }
 
     /// The room that makes growth rare: half as much again.
@@ -417,7 +417,7 @@ mod tests {
 
     #[test]
     fn room_has_what_undo_and_rolling_back_may_take_beyond_others() {
-        let needed = Room::needed(1000, 3, 5);
+        let needed = Room::needed(1000, 3, 3, 5);
         let slots = 1000 + SLOTS_RESERVED + SLOTS_FOR_UNDO + 20;
         assert_eq!(needed, Room { slots, places: 15 + to_u64(LOT_PAGES), directory_len: 8192 });
         let of = |share| needed.for_share(share);
@@ -431,13 +431,14 @@ mod tests {
         assert_eq!([4096, 16_384, 65_536].map(PageStore::zone_slots), [256, 64, 16]);
         assert_eq!(PageStore::data_len(65, 16_384), SLOTS_START + (2 << 20));
         assert_eq!(PageStore::map_len(17), PLACES_START + 32 * BLOCK_U64);
-        assert_eq!(directory::file_len(512, 0), 2 * BLOCK_U64);
-        assert_eq!((directory::file_len(1, 511), directory::file_len(1, 512)), (2 * BLOCK_U64, 3 * BLOCK_U64));
+        assert_eq!(directory::file_len(512, 0, 0), 2 * BLOCK_U64);
+        assert_eq!((directory::file_len(1, 0, 511), directory::file_len(1, 0, 512)), (2 * BLOCK_U64, 3 * BLOCK_U64));
+        assert_eq!((directory::file_len(1, 1, 502), directory::file_len(1, 1, 503)), (2 * BLOCK_U64, 3 * BLOCK_U64));
     }
 
     #[test]
     fn places_and_directory_grow_beyond_what_is_needed() {
-        let needed = Room { directory_len: 20_000, ..Room::needed(1000, 3, 500) };
+        let needed = Room { directory_len: 20_000, ..Room::needed(1000, 3, 3, 500) };
         let grown = Room::initial().grown(needed, 0, 4096).unwrap();
         assert_eq!((grown.places, grown.directory_len), (needed.places + needed.places / 2, 48 << 10));
     }

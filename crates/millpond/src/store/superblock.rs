@@ -25,8 +25,11 @@ pub(crate) const SLOTS_START: u64 = 1 << 20;
 /// Feature: pages are written in place.
 pub(crate) const FEATURE_IN_PLACE: u64 = 1;
 
+/// Feature: the map directory holds the entries of small spaces.
+pub(crate) const FEATURE_INLINE: u64 = 2;
+
 /// The features that this build supports.
-const FEATURES: u64 = FEATURE_IN_PLACE;
+const FEATURES: u64 = FEATURE_IN_PLACE | FEATURE_INLINE;
 
 /// Exclusive upper bound of sequences and LSNs.
 const LARGEST: u64 = 1 << 62;
@@ -243,7 +246,8 @@ impl Superblock {
 
     /// The database that a log must belong to.
     pub(crate) fn owner(&self) -> Owner {
-        Owner { uuid: self.uuid, page_size: self.page_size, features: self.features }
+        // The other features come with a checkpoint, and the log's files are older.
+        Owner { uuid: self.uuid, page_size: self.page_size, features: self.features & FEATURE_IN_PLACE }
     }
 
     /// Writes this superblock into its place. Durable after the next sync.

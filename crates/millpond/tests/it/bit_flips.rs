@@ -50,9 +50,10 @@ fn put(db: &Db, tree: &str, number: u32, durable: bool) {
 /// Two trees with a split, a checkpoint, and changes behind it, splits among them.
 fn fill(disk: &SimulatedDisk, store: PageStoreKind) -> (Db, Vec<Contents>) {
     let db = Db::open_on(Arc::new(disk.clone()), small_options().page_store(store)).expect("opened");
-    for name in ["a", "b"] {
+    // The map directory holds the entries of `b`. Those of `a` are in a map page.
+    for (name, rows) in [("a", 360), ("b", 90)] {
         db.create_tree(name).expect("created");
-        (0..90).for_each(|i| put(&db, name, i * 3, true));
+        (0..rows).for_each(|i| put(&db, name, i * 3, true));
     }
     db.checkpoint().expect("done");
     let mut moments = vec![contents(&db).expect("read")];

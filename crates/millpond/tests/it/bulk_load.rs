@@ -230,7 +230,7 @@ fn loads_beside_each_other_and_beside_updates_are_all_whole() {
             let tree = db.open_tree("old").expect("there");
             for turn in 0..300u32 {
                 let mut batch = WriteBatch::new();
-                batch.put(&tree, (turn % 40).to_be_bytes(), [3; 400]).durability(Durability::None);
+                batch.put(&tree, (turn % 120).to_be_bytes(), [3; 400]).durability(Durability::None);
                 db.write(batch).expect("written");
                 sleep_ns(2_000_000);
             }

@@ -245,7 +245,7 @@ fn record_table(shape: Shape, seed: u64) -> Recorded {
 #[test]
 fn a_crash_at_any_io_of_a_table_load_leaves_all_or_nothing() {
     for (seed, shape) in (1..).zip(shapes()) {
-        let step = stride(if shape.page_kib == 4 { 2 } else { 6 });
+        let step = stride(if shape.page_kib == 4 { 2 } else { 5 });
         check_all_or_nothing(shape, &record_table(shape, seed), &wanted(shape), step);
     }
 }

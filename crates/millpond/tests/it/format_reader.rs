@@ -125,9 +125,21 @@ impl Book<'_> {
         let map = &self.image["map.mpd"];
         let (mut at, mut used, mut entries) = (0, BTreeSet::new(), BTreeMap::new());
         while at < directory.len() {
-            let (space, count) = (u64::from(u32_at(&directory, at)), u64::from(u32_at(&directory, at + 4)));
-            for index in 0..count {
-                let place = u64_at(&directory, at + 8 + small(index) * 8);
+            let (space, counts) = (u64::from(u32_at(&directory, at)), u64::from(u32_at(&directory, at + 4)));
+            let (count, held) = (counts & 0xff_ffff, counts >> 24);
+            at += 8;
+            if held > 0 {
+                for entry in 0..held - 1 {
+                    let found = u64_at(&directory, at + 8 + small(entry) * 8);
+                    if found != 0 {
+                        entries.insert(space << 32 | entry, found);
+                    }
+                }
+                at += small(held) * 8;
+            }
+            for index in u64::from(held > 0)..count {
+                let place = u64_at(&directory, at);
+                at += 8;
                 if place == 0 {
                     continue;
                 }
@@ -141,7 +153,6 @@ impl Book<'_> {
                     }
                 }
             }
-            at += 8 + small(count) * 8;
         }
         for offset in (0..map.len()).step_by(BLOCK).filter(|offset| !used.contains(offset)) {
             self.add("map file, free place", Duty::Unused, "map.mpd", offset, BLOCK);

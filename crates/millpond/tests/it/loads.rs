@@ -31,12 +31,17 @@ pub(crate) fn shapes() -> impl Iterator<Item = Shape> {
     })
 }
 
-/// A closed database with tree `old` of 40 rows.
+/// The rows of `old`: in more pages than the map directory holds entries.
+fn old() -> Rows {
+    rows(120, 300, 1)
+}
+
+/// A closed database with tree `old`.
 pub(crate) fn start(shape: Shape) -> Image {
     let disk = SimulatedDisk::new();
     run(1, || {
         let db = open(&disk, shape.options());
-        db.bulk_load("old", rows(40, 300, 1)).expect("loaded");
+        db.bulk_load("old", old()).expect("loaded");
         db.close().expect("closed");
     });
     disk.image()
@@ -163,7 +168,7 @@ pub(crate) fn check_failing_calls(wanted: &Rows, load: impl Fn(&Db) -> Result<()
             (outcome, calls)
         });
         let found = recover(&disk).expect("sound");
-        assert_eq!(found["old"], rows(40, 300, 1));
+        assert_eq!(found["old"], old());
         let is_whole = found.get("t").map(|t| t == wanted);
         match outcome {
             (Ok(()), calls) => {

@@ -52,6 +52,7 @@ mod recoveries;
 mod requests;
 mod rows;
 mod scenarios;
+mod small_trees;
 mod snapshot_crashes;
 mod snapshot_orders;
 mod snapshots;

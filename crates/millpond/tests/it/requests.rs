@@ -225,6 +225,9 @@ fn check_of_an_open_database_reads_log_and_map_in_their_files() {
         file.read_exact_at(&mut byte, at).expect("read");
         file.write_all_at(&[byte[0] ^ 1], at).expect("written");
     };
+    // More pages than the map directory holds entries.
+    let large = db.create_tree("large").expect("created");
+    (0..300u32).for_each(|key| large.put(key.to_be_bytes(), [1; 1000]).expect("written"));
     // Dirty map pages would be written again.
     db.checkpoint().expect("taken");
     told("");

@@ -10,7 +10,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use crate::base::error::Error;
-use crate::base::ids::{PageId, SlotId, SpaceId};
+use crate::base::ids::{Lsn, PageId, SlotId, SpaceId};
 use crate::io::device::Files;
 use crate::io::directory::{Directory, HowToOpen};
 use crate::io::directory_lock::Access;
@@ -214,7 +214,11 @@ fn superblock_fields(superblock: &Superblock, out: Lines<'_>) {
 /// One map page: a line for each page with an image, and for each run of pages without one.
 fn map_page(id: PageId, page: &MapPage, page_size: u64, out: Lines<'_>) -> bool {
     let (space, index) = (id.space(), id.number());
-    let place = if page.place.is_some() { format!("offset {}", page.place.offset()) } else { "no image".to_owned() };
+    let place = match page.place.is_some() {
+        true => format!("offset {}", page.place.offset()),
+        false if page.lsn > Lsn::ZERO => "in the directory".to_owned(),
+        false => "no image".to_owned(),
+    };
     let used = page.entries.iter().filter(|entry| entry.is_some()).count();
     if !out(&format!("space {space} map page {index}: {place}, LSN {}, {used} entries", page.lsn)) {
         return false;
