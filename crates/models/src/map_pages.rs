@@ -2,7 +2,8 @@
 //!
 //! The model covers all writes for a checkpoint: images of map pages to free places, the directory, a sync of both, the
 //! superblock, its sync. It also covers when places are given back. Spaces, of one map page each, come and go
-//! meanwhile. Places are charged when a space gets its first page id, never when a map page is written.
+//! meanwhile. Places are charged when a space gets a page id, never when a map page is written. Small spaces have no
+//! places, and are not modelled: their entries are in each directory.
 //!
 //! Two threads do this. The keeper writes map pages, one lot at a time, gives back the places of dropped spaces, and
 //! takes the directory of the next superblock, each only when it has no write under way. All later steps of the

@@ -56,7 +56,7 @@ pub(crate) fn encode(map: &PageMap) -> Directory {
     let (mut bytes, mut features) = (Vec::new(), 0);
     for (id, space) in &map.spaces {
         let count = u32::try_from(space.pages.len()).expect("STORE: page numbers have 32 bits");
-        let inline = space.pages.first().and_then(Inline::of);
+        let inline = space.pages.first().and_then(|first| Inline::of(first, space.is_small()));
         let held = inline.as_ref().map_or(0, |inline| u32::try_from(inline.entries.len() + 1).unwrap_or(0));
         bytes.extend_from_slice(&id.0.to_le_bytes());
         bytes.extend_from_slice(&(held << COUNT_BITS | count).to_le_bytes());
@@ -82,16 +82,16 @@ struct Inline<'a> {
 
 impl Inline<'_> {
     /// `None`: the page has a place, or no entry at all.
-    fn of(page: &MapPage) -> Option<Inline<'_>> {
+    fn of(page: &MapPage, is_small: bool) -> Option<Inline<'_>> {
         if page.place.is_some() || page.lsn == Lsn::ZERO {
             return None;
         }
         let first = &page.entries[..to_usize(u64::from(INLINE))];
         let len = first.iter().rposition(|entry| entry.is_some()).map_or(0, |last| last + 1);
         // DIRECTORY-1: of a page with more entries, the groups from its oldest change on are replayed.
-        let lsn = match page.rec_lsn {
-            Some(rec_lsn) if !page.is_small() && !planted!("directory_claims_all_entries") => rec_lsn,
-            _ => page.lsn,
+        let lsn = match is_small || planted!("directory_claims_all_entries") {
+            true => page.lsn,
+            false => page.rec_lsn.expect("DIRECTORY-1: a map page with more entries is clean, and has no place"),
         };
         Some(Inline { lsn, entries: &first[..len] })
     }

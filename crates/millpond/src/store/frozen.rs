@@ -280,8 +280,12 @@ impl Frozen {
             };
             both[superblock.place()] = superblock;
         }
+        let (spaces, placed) = (map.space_count(), to_u64(map.spaces.values().map(|space| space.pages.len()).sum()));
+        // As long as the copy needs them: an open would have to make them longer, and the data file with them.
+        let len = directory::file_len(spaces, spaces, placed).next_multiple_of(16 << 10);
         for superblock in both {
             let file = create(files, DIRECTORY_FILES[superblock.place()])?;
+            file.grow(len).map_err(|e| Error::io(&format!("grow '{}' to {len} bytes", file.name()), e))?;
             directory::write(&*file, &superblock, &directory.bytes)?;
             sync(&*file)?;
         }

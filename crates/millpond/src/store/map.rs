@@ -66,6 +66,9 @@ pub(crate) const ENTRIES: u32 = 504;
 /// Entries of a map page that a directory can hold.
 pub(crate) const INLINE: u32 = 8;
 
+/// Spaces that the holder of the store's mutex looks at before others have their turn.
+const SPACES_AT_ONCE: usize = 512;
+
 /// End of a space's page numbers: whole map pages of them, within 32 bits.
 pub(super) const NUMBERS_END: u32 = u32::MAX / ENTRIES * ENTRIES;
 
@@ -118,12 +121,19 @@ pub(crate) struct PageMap {
     charged: u64,
     /// Includes map pages of dropped spaces, until their places are given back.
     map_pages: u64,
-    /// Spaces whose first map page has no place: a directory may have to hold its entries.
+    /// Spaces whose first map page has no place: a directory may have to hold its entries. Includes dropped ones, until
+    /// they are forgotten.
     unplaced: u64,
     counts: Arc<DirtyCounts>,
 }
 
 impl Space {
+    /// Whether a directory holds all entries of the first map page. Looks at them only if many page ids were given out.
+    pub(super) fn is_small(&self) -> bool {
+        let few = (1..=INLINE).contains(&self.next_number);
+        self.pages.first().is_some_and(|first| !first.place.is_some() && (few || first.is_small()))
+    }
+
     /// Number of map pages that have places, or may need them.
     fn map_pages(&self) -> u64 {
         let is_small = !self.is_placed && self.next_number <= INLINE;
@@ -280,13 +290,13 @@ impl PageMap {
     /// Removes a space. Its map pages stay charged until [`forget`](Self::forget).
     pub(super) fn remove_space(&mut self, id: SpaceId) -> Option<Space> {
         let space = self.spaces.remove(&id)?;
-        self.unplaced = self.unplaced.saturating_sub(u64::from(!space.is_placed));
         self.charged = self.charged.saturating_sub(u64::from(space.next_number) - to_u64(space.unused.len()));
         Some(space)
     }
 
     /// Ends the charge of a removed space's map pages, whose places were given back.
     pub(super) fn forget(&mut self, space: &Space) {
+        self.unplaced = self.unplaced.saturating_sub(u64::from(!space.is_placed));
         self.map_pages = self.map_pages.saturating_sub(space.map_pages());
     }
 
@@ -305,6 +315,20 @@ impl PageMap {
         self.spaces.iter_mut().flat_map(|(&space, pages)| {
             (0u32..).zip(&mut pages.pages).map(move |(index, page)| (PageId::new(space, index), page))
         })
+    }
+
+    /// Cleans map pages, of some spaces from `from` on, whose entries each later directory holds, and whose oldest
+    /// change is before `cut`. Returns the space to go on with.
+    pub(super) fn clean_small_pages(&mut self, from: SpaceId, cut: Lsn) -> Option<SpaceId> {
+        let mut spaces = self.spaces.range_mut(from..);
+        for (_, space) in spaces.by_ref().take(SPACES_AT_ONCE) {
+            let is_dirty = space.pages.first().is_some_and(|first| first.rec_lsn.is_some_and(|lsn| lsn < cut));
+            if is_dirty && space.is_small() {
+                let rec_lsn = space.pages.first_mut().and_then(|first| first.rec_lsn.take());
+                rec_lsn.into_iter().for_each(|lsn| self.counts.remove(lsn));
+            }
+        }
+        spaces.next().map(|(id, _)| *id)
     }
 
     /// Notes the place of a map page's image, and the first checkpoint that will name it. Returns those of the previous

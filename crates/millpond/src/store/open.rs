@@ -412,6 +412,7 @@ mod tests {
     use crate::io::simulated::SimulatedDisk;
     use crate::store::checkpoint::{CheckpointFacts, Snapshot};
     use crate::store::lot::WriteOp;
+    use crate::store::map::INLINE;
     use crate::store::page_store::MapRecord;
     use crate::store::space::Share;
 
@@ -527,6 +528,51 @@ mod tests {
         assert_eq!(store.superblock().next_space, u32::MAX - 1, "as a superblock allows");
     }
 
+    /// Gives out more pages of a space than a directory holds entries.
+    fn outgrow_directory(store: &PageStore, space: SpaceId) {
+        (0..=INLINE).for_each(|_| _ = store.allocate(space, Share::Common, &waits()).expect("there is room"));
+    }
+
+    /// DIRECTORY-1: a checkpoint between the group that names a ninth page and the write of the map page. Its LSN is
+    /// that of the group, so the log has nothing else of that page.
+    #[test]
+    fn log_has_the_entries_that_a_directory_leaves_out() {
+        let disk = SimulatedDisk::new();
+        let store = new_store(&disk);
+        let space = store.new_space().expect("there are numbers");
+        outgrow_directory(&store, space);
+        let mut groups = Vec::new();
+        for (start, numbers) in [(5000, 0..INLINE), (6000, 2..INLINE + 1), (7000, 0..2)] {
+            let (start, end) = (Lsn(start), Lsn(start + 1000));
+            let op = |number| WriteOp { id: PageId::new(space, number), lsn: start, rec_lsn: Some(start) };
+            let ops: Vec<WriteOp> = numbers.map(op).collect();
+            ops.iter().for_each(|_| store.counts.add(start));
+            store.write(&ops, &mut aligned(4096 * ops.len()), start).expect("written");
+            let records = store.map_records(store.sync().expect("synced"));
+            assert_eq!(records.len(), ops.len());
+            store.apply_records(&records, start, end);
+            store.release_slots(end);
+            if start == Lsn(5000) {
+                assert_eq!(store.write_map_pages(Lsn(u64::MAX)).expect("clean"), 0, "no image is written");
+                publish(&store, end);
+            }
+            groups.push((records, start, end));
+        }
+        publish(&store, Lsn(6000));
+        let named = |store: &PageStore| store.state.lock().map.pages().collect::<Vec<_>>();
+        let before = named(&store);
+        assert_eq!(before.len(), to_usize(u64::from(INLINE)) + 1);
+        drop(store);
+        let again = open(&disk);
+        assert_eq!(named(&again).len(), to_usize(u64::from(INLINE)), "the log has one more");
+        for (records, start, end) in &groups[1..] {
+            again.replay_records(records, *start, *end).expect("replayed");
+        }
+        assert_eq!(named(&again), before);
+        again.finish_replay(&BTreeSet::new()).expect("sound");
+        assert_eq!(again.write_map_pages(Lsn(u64::MAX)).expect("written"), 1);
+    }
+
     /// A map page has three places: in the durable directory, in the one being written, and one written since.
     #[test]
     fn map_pages_find_places_while_a_directory_is_under_way() {
@@ -534,16 +580,17 @@ mod tests {
         let store = new_store(&disk);
         let mut lsn = 4096;
         for trees in 1..200 {
-            store.allocate(SpaceId(trees), Share::Common, &waits()).expect("there is room");
+            outgrow_directory(&store, SpaceId(trees));
             let mut under_way = None;
             for round in 0..3 {
                 lsn += 100;
                 for tree in 1..=trees {
                     let entry = MapEntry::new(SLOTS_START, 4096, 0);
                     let mut state = store.state.lock();
-                    let _ = state.map.apply(PageId::root(SpaceId(tree)), entry, Lsn(lsn), Lsn(lsn + 50));
+                    let _ = state.map.apply(PageId::new(SpaceId(tree), INLINE), entry, Lsn(lsn), Lsn(lsn + 50));
                 }
-                store.write_map_pages(Lsn(u64::MAX)).expect("each map page finds a place");
+                let written = store.write_map_pages(Lsn(u64::MAX)).expect("each map page finds a place");
+                assert_eq!(written, to_usize(u64::from(trees)));
                 match under_way.take() {
                     None if round == 0 => under_way = Some(store.snapshot()),
                     Some(snapshot) => publish_snapshot(&store, snapshot, Lsn(lsn)),
@@ -563,16 +610,15 @@ mod tests {
             lsn += 100;
             for &space in spaces {
                 let entry = MapEntry::new(SLOTS_START, 4096, 0);
-                let _ = store.state.lock().map.apply(PageId::root(space), entry, Lsn(lsn), Lsn(lsn + 50));
+                let _ = store.state.lock().map.apply(PageId::new(space, INLINE), entry, Lsn(lsn), Lsn(lsn + 50));
             }
-            store.write_map_pages(Lsn(u64::MAX)).expect("each map page finds a place");
+            let written = store.write_map_pages(Lsn(u64::MAX)).expect("each map page finds a place");
+            assert_eq!(written, spaces.len());
             Lsn(lsn)
         };
         for _ in 0..20 {
             let spaces: Vec<SpaceId> = (0..20).map(|_| store.new_space().expect("there are numbers")).collect();
-            for &space in &spaces {
-                store.allocate(space, Share::Common, &waits()).expect("there is room");
-            }
+            spaces.iter().for_each(|space| outgrow_directory(&store, *space));
             let lsn = write(&store, &spaces);
             publish(&store, lsn);
             write(&store, &spaces);
@@ -583,5 +629,6 @@ mod tests {
         publish(&store, Lsn(100_000));
         let state = store.state.lock();
         assert_eq!((state.places.free(), state.map.map_pages()), (places, 0), "all places are given back");
+        assert_eq!(state.map.unplaced(), 0);
     }
 }

@@ -45,6 +45,13 @@ const SLOTS_FOR_UNDO: u64 = 64;
 /// Slots among them that only rollback may take.
 const SLOTS_FOR_ROLLBACK: u64 = 16;
 
+/// Map pages that only undo and rollback may make. The undo pages are of one space. Each page of a rollback may be the
+/// one with which its tree outgrows the directory.
+const MAP_PAGES_FOR_UNDO: u64 = 1 + SLOTS_FOR_ROLLBACK;
+
+/// Map pages among them that only rollback may make.
+const MAP_PAGES_FOR_ROLLBACK: u64 = SLOTS_FOR_ROLLBACK;
+
 /// The largest number of a next space that fits a superblock (`Superblock::is_possible`).
 const SPACES_END: u32 = u32::MAX - 1;
 
@@ -84,27 +91,24 @@ pub(super) struct Room {
 impl Room {
     /// The room for `charged` pages in `spaces` spaces with `map_pages` map pages. A map page may have three places:
     /// one that the durable directory names, one in the directory being written, and one written since that was taken.
-    /// A lot being written needs further places. The directory may hold entries of `unplaced` spaces.
-    fn needed(charged: u64, spaces: u64, unplaced: u64, map_pages: u64) -> Room {
-        let slots = charged + SLOTS_RESERVED + SLOTS_FOR_UNDO + charged / 50;
+    /// A lot being written needs further places. The directory may hold entries of `unplaced` spaces. `share` decides
+    /// how much must be left for others.
+    fn needed(charged: u64, spaces: u64, unplaced: u64, map_pages: u64, share: Share) -> Room {
+        let (slots_left, map_pages_left) = match share {
+            Share::Common => (SLOTS_FOR_UNDO, MAP_PAGES_FOR_UNDO),
+            Share::Undo => (SLOTS_FOR_ROLLBACK, MAP_PAGES_FOR_ROLLBACK),
+            Share::Rollback => (0, 0),
+        };
+        let slots = charged + SLOTS_RESERVED + slots_left + charged / 50;
+        let map_pages = map_pages + map_pages_left;
         let places = if planted!("map_places_short") { 2 } else { 3 } * map_pages + to_u64(LOT_PAGES);
         Room { slots, places, directory_len: directory::file_len(spaces, unplaced, map_pages) }
     }
 
     /// The room of an empty database.
     pub(super) fn initial() -> Room {
-        let needed = Room::needed(SLOTS_RESERVED, 8, 8, 16);
+        let needed = Room::needed(SLOTS_RESERVED, 8, 8, 16, Share::Common);
         Room { directory_len: needed.directory_len.next_multiple_of(16 << 10), ..needed }
-    }
-
-    /// The room that suffices for an allocation of this purpose.
-    fn for_share(self, share: Share) -> Room {
-        let more = match share {
-            Share::Common => 0,
-            Share::Undo => SLOTS_FOR_UNDO - SLOTS_FOR_ROLLBACK,
-            Share::Rollback => SLOTS_FOR_UNDO,
-        };
-        Room { slots: self.slots - more, ..self }
     }
 
     pub(super) fn covers(self, needed: Room) -> bool {
@@ -135,15 +139,16 @@ impl State {
         Room { slots, places: self.places.total(), directory_len: self.directory_len }
     }
 
-    /// The room for the page ids given out, with `more` further ones, each with a space and a map page.
-    fn needed(&self, more: u64) -> Room {
+    /// The room for the page ids given out, with `more` further ones for this purpose, each with a space and a map
+    /// page.
+    fn needed(&self, more: u64, share: Share) -> Room {
         let (spaces, unplaced) = (self.map.space_count() + more, self.map.unplaced() + more);
-        Room::needed(self.map.charged() + more, spaces, unplaced, self.map.map_pages() + more)
+        Room::needed(self.map.charged() + more, spaces, unplaced, self.map.map_pages() + more, share)
     }
 
     /// The room that makes growth rare: half as much again.
     pub(super) fn usual_room(&self) -> Room {
-        let (needed, charged) = (self.needed(1), self.map.charged());
+        let (needed, charged) = (self.needed(1, Share::Common), self.map.charged());
         Room { slots: needed.slots.max(charged + charged / 2 + 2 * SLOTS_RESERVED), ..needed }
     }
 
@@ -151,12 +156,13 @@ impl State {
     fn comfortable(&self) -> Room {
         let (usual, charged) = (self.usual_room(), self.map.charged());
         let is_lean = charged <= self.lean_upto;
-        Room { slots: if is_lean { self.needed(1).slots.max(lean(charged)) } else { usual.slots }, ..usual }
+        let lean = self.needed(1, Share::Common).slots.max(lean(charged));
+        Room { slots: if is_lean { lean } else { usual.slots }, ..usual }
     }
 
     /// The least room in which pages are written without haste, and a few may come.
     pub(super) fn lean_room(&self) -> Room {
-        let needed = self.needed(1);
+        let needed = self.needed(1, Share::Common);
         Room { slots: needed.slots.max(lean(with_a_few(self.map.charged()))), ..needed }
     }
 
@@ -237,7 +243,7 @@ impl PageStore {
         loop {
             {
                 let mut state = self.state.lock();
-                if state.room().covers(state.needed(1).for_share(share)) {
+                if state.room().covers(state.needed(1, share)) {
                     return state.map.allocate(space).ok_or_else(|| full_space(space));
                 }
             }
@@ -299,7 +305,7 @@ impl PageStore {
     /// Whether the files are too short for their contents: a crash may take growth back.
     pub(super) fn wants_room(&self) -> bool {
         let state = self.state.lock();
-        !state.room().covers(state.needed(0).for_share(Share::Rollback))
+        !state.room().covers(state.needed(0, Share::Rollback))
     }
 
     /// Frees the slots whose replacement is durable, in a log that is durable up to `durable`.
@@ -318,7 +324,7 @@ impl PageStore {
         let _growth = self.growth.lock();
         let (room, needed, comfortable) = {
             let state = self.state.lock();
-            (state.room(), state.needed(1), state.comfortable())
+            (state.room(), state.needed(1, Share::Common), state.comfortable())
         };
         let Some(wanted) = room.grown(needed, comfortable.slots, self.page_size) else {
             let message = format!(
@@ -417,13 +423,18 @@ mod tests {
 
     #[test]
     fn room_has_what_undo_and_rolling_back_may_take_beyond_others() {
-        let needed = Room::needed(1000, 3, 3, 5);
-        let slots = 1000 + SLOTS_RESERVED + SLOTS_FOR_UNDO + 20;
-        assert_eq!(needed, Room { slots, places: 15 + to_u64(LOT_PAGES), directory_len: 8192 });
-        let of = |share| needed.for_share(share);
-        assert_eq!(of(Share::Common), needed);
-        assert_eq!(of(Share::Undo), Room { slots: slots - SLOTS_FOR_UNDO + SLOTS_FOR_ROLLBACK, ..needed });
-        assert_eq!(of(Share::Rollback), Room { slots: slots - SLOTS_FOR_UNDO, ..needed });
+        let of = |share| Room::needed(1000, 3, 3, 5, share);
+        let room = |slots, map_pages: u64| Room {
+            slots: 1000 + SLOTS_RESERVED + 20 + slots,
+            places: 3 * (5 + map_pages) + to_u64(LOT_PAGES),
+            directory_len: 8192,
+        };
+        assert_eq!(of(Share::Common), room(64, 17));
+        assert_eq!(of(Share::Undo), room(16, 16));
+        assert_eq!(of(Share::Rollback), room(0, 0));
+        let directory = |share| Room::needed(1000, 0, 0, 512 - 17, share).directory_len;
+        assert_eq!([Share::Common, Share::Rollback].map(directory), [8192; 2]);
+        assert_eq!(Room::needed(1000, 0, 0, 512 - 16, Share::Common).directory_len, 12_288);
     }
 
     #[test]
@@ -438,7 +449,7 @@ mod tests {
 
     #[test]
     fn places_and_directory_grow_beyond_what_is_needed() {
-        let needed = Room { directory_len: 20_000, ..Room::needed(1000, 3, 3, 500) };
+        let needed = Room { directory_len: 20_000, ..Room::needed(1000, 3, 3, 500, Share::Common) };
         let grown = Room::initial().grown(needed, 0, 4096).unwrap();
         assert_eq!((grown.places, grown.directory_len), (needed.places + needed.places / 2, 48 << 10));
     }

@@ -259,6 +259,25 @@ fn a_backup_at_rest_has_everything_and_gives_all_slots_back() {
     }
 }
 
+/// A short file with many small trees: the copy is not longer, and neither is what is restored.
+#[test]
+fn a_backup_is_as_long_as_its_source() {
+    let (disk, to, restored) = (start(SMALL), SimulatedDisk::new(), SimulatedDisk::new());
+    run(1, || {
+        let db = open(&disk, SMALL.reopen_options());
+        for tree in 0..200 {
+            db.create_tree(&tree.to_string()).expect("created").put(b"key", b"value").expect("written");
+        }
+        db.compact(WorkOptions::new()).expect("done");
+        db.backup_on(&to, WorkOptions::new()).expect("backed up");
+        db.close().expect("closed");
+        restore_on(&to, &restored).expect("restored");
+    });
+    let lens = |disk: &SimulatedDisk| ["data.mpd", "directory-0.mpd"].map(|name| disk.image()[name].len());
+    assert_eq!(lens(&to)[0], lens(&disk)[0]);
+    assert_eq!(lens(&restored), lens(&to));
+}
+
 /// Each call to the target fails once: there is no backup then, and the source goes on.
 #[test]
 fn a_backup_cut_short_at_any_io_passes_for_none() {

@@ -21,7 +21,7 @@ use millpond::{Db, Field, PageStoreKind, TableDefinition, WriteBatch};
 use crate::support::{Contents, SLOW, SMALL, Shape, contents, disk_of, open, settle, sound};
 
 /// The archives, and the shape and end of each.
-const GOLDEN: [(&str, Shape, End); 6] = [
+const GOLDEN: [(&str, Shape, End); 8] = [
     ("v1-copy-on-write-4k-crashed", Shape { frames: 120, ..SMALL }, End::Crash),
     ("v1-in-place-4k-crashed", Shape { frames: 120, store: PageStoreKind::InPlace, ..SMALL }, End::Crash),
     ("v1-copy-on-write-16k-closed", Shape { frames: 120, page_kib: 16, ..SMALL }, End::Close),
@@ -32,11 +32,29 @@ const GOLDEN: [(&str, Shape, End); 6] = [
         End::Close,
     ),
     ("v1-copy-on-write-64k-tables-closed", Shape { frames: 120, page_kib: 64, ..SMALL }, End::Close),
+    ("v1-copy-on-write-4k-small-trees-crashed", Shape { frames: 120, ..SMALL }, End::Crash),
+    (
+        "v1-in-place-16k-small-trees-closed",
+        Shape { frames: 120, page_kib: 16, store: PageStoreKind::InPlace, ..SMALL },
+        End::Close,
+    ),
 ];
 
 /// Whether the database has more kinds of tables: the first archives have not.
 fn has_tables(name: &str) -> bool {
     name.contains("-tables-")
+}
+
+/// Whether the map directory has entries: archives of earlier builds have none.
+fn has_small_trees(name: &str) -> bool {
+    name.contains("-small-trees-")
+}
+
+/// Trees of up to some ten pages: the map directory has the entries of some.
+const SMALL_TREES: u32 = 20;
+
+fn small_tree(number: u32) -> String {
+    format!("small {number}")
 }
 
 /// State in which a database is left.
@@ -170,6 +188,13 @@ fn make(name: &str, (shape, end): (Shape, End)) -> (Image, Contents) {
         if has_tables(name) {
             make_tables(&db, shape);
         }
+        if has_small_trees(name) {
+            for number in 0..SMALL_TREES {
+                let tree = db.create_tree(&small_tree(number)).expect("created");
+                let len = usize::try_from(shape.page_kib).expect("small") * 220;
+                (0..number * 2).for_each(|row| tree.put(key(row), value(row, len)).expect("put"));
+            }
+        }
         drop((tree, table, long));
         db.close().expect("closed");
         // Gives the log a second epoch, and changes of pages that have images.
@@ -184,6 +209,13 @@ fn make(name: &str, (shape, end): (Shape, End)) -> (Image, Contents) {
         }
         (0..10).for_each(|number| assert!(table.delete(key(number * 3)).expect("deleted")));
         long.put(key(1), value(9, 12_000)).expect("put");
+        if has_small_trees(name) {
+            // Some outgrow the directory.
+            for number in 0..SMALL_TREES {
+                let tree = db.open_tree(&small_tree(number)).expect("there");
+                (1000..1006).for_each(|row| tree.put(key(row), value(row, 700)).expect("put"));
+            }
+        }
         expected = contents(&db).expect("read");
         if end == End::Close {
             drop((tree, table, long));
@@ -243,6 +275,11 @@ fn hold(disk: &SimulatedDisk, name: &str, (shape, end): (Shape, End), expected: 
         if has_tables(name) {
             hold_tables(&db);
         }
+        for number in 0..if has_small_trees(name) { SMALL_TREES } else { 0 } {
+            let tree = db.open_tree(&small_tree(number)).expect("there");
+            (500..540).for_each(|row| tree.put(key(row), value(row, 600)).expect("put"));
+        }
+        db.create_tree("small").expect("created").put(b"key", b"value").expect("put");
         settle(&db);
         after = contents(&db).expect("read");
         assert_eq!(after["a tree"].get(&key(1198)[..]), Some(&value(599, 300)));

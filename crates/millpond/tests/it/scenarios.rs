@@ -301,23 +301,30 @@ fn all_pages_dirty_on_a_full_disk_are_written() {
     }
 }
 
-/// Trees of one page, each with a map page that is changed and written again and again, on a disk with slow syncs.
+/// Trees of ten pages, each with a map page that is changed and written again and again, on a disk with slow syncs.
 /// While a directory is on its way to the disk, a map page has a place in it and one in the durable directory, and gets
 /// a third. The file system is full, so there are only the places that are charged.
 #[test]
 fn map_pages_find_places_while_a_directory_is_on_its_way() {
-    const TREES: u64 = 160;
+    const TREES: u64 = 60;
     const CLIENTS: u64 = 4;
     let options = || small_options().buffer_pool_size(ByteSize::kib(256)).redo_capacity(ByteSize::mib(1));
     for seed in 0..3 {
         let (result, _) = run(seed, || {
             let disk = SimulatedDisk::new();
             let db = open(&disk, options());
+            // Slots for all trees.
+            db.bulk_load("slots", (0..6000u32).map(|row| (row.to_be_bytes(), [0; 900]))).expect("loaded");
+            db.drop_tree("slots").expect("dropped");
+            (0..2).for_each(|_| db.checkpoint().expect("done"));
             for tree in 0..TREES {
                 // Enough for the tree's needs, but not for growth of all files by half.
                 let len: usize = disk.image().values().map(Vec::len).sum();
                 disk.limit_space(Some(u64::try_from(len).expect("small") + (96 << 10)));
-                db.create_tree(&tree.to_string()).expect("created");
+                let tree = db.create_tree(&tree.to_string()).expect("created");
+                for row in 0..40u8 {
+                    put_loosely(&db, &tree, &[b'k', row], &[0; 900]).expect("written");
+                }
             }
             db.close().expect("closed");
             let slow = ServiceTime { sync_ns: 20_000_000, ..ServiceTime::default() };
@@ -331,7 +338,7 @@ fn map_pages_find_places_while_a_directory_is_on_its_way() {
                     spawn("writer", move || {
                         for turn in 0..800u64 {
                             let tree = &trees[usize::try_from((turn * CLIENTS + id) % TREES).expect("small")];
-                            put_loosely(&db, tree, b"k", &turn.to_le_bytes().repeat(40))?;
+                            put_loosely(&db, tree, &[b'k', 7], &turn.to_le_bytes().repeat(100))?;
                         }
                         Ok(())
                     })
@@ -339,6 +346,7 @@ fn map_pages_find_places_while_a_directory_is_on_its_way() {
                 })
                 .collect();
             let results: Vec<_> = threads.into_iter().map(|thread| thread.join().expect("no panic")).collect();
+            assert!(db.stats().map_page_writes > TREES, "{}", db.stats().map_page_writes);
             // The close's error names the cause.
             db.close().and(results.into_iter().collect::<Result<(), _>>())
         });

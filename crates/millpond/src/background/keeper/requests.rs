@@ -101,6 +101,7 @@ impl Keeper {
         log.counts.add(from);
         // BACKUP-2: after the map.
         let end = log.positions().next;
+        let end = if planted!("backup_ends_at_its_checkpoint") { frozen.superblock.durable_lsn } else { end };
         let capacity = log.capacity();
         // So much of the log is as usual (`WINDOW` in `pace::tick` is more); and where more is, a sixteenth more.
         let upto = from.plus(capacity / 8 * 5).max(end.plus(capacity / 16));
