@@ -3,7 +3,8 @@
 //! `backup_figures DIR [PAIRS [ROWS [PART]]]`: sysbench's `oltp_update_index` with 16 threads at 80 % of the highest rate, on
 //! 4 tables of ROWS (1 million) rows in a pool of 256 MiB. Each of PAIRS (3) pairs is a run without a backup, and one
 //! beside backups, one after the other until the run ends. These go at PART (0.5) of the device's sequential rate. The last
-//! backup is restored and checked. DIR must not exist, and is removed at the end. Prints a Markdown table.
+//! backup is restored and checked. The last column is of one more client, which writes a row each ms and waits for it: it has
+//! no queue of operations that are due. DIR must not exist, and is removed at the end. Prints a Markdown table.
 
 mod common;
 
@@ -11,10 +12,10 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use millpond::inspect::{CheckOptions, check};
-use millpond::{ByteSize, Options, WorkOptions, restore};
+use millpond::{ByteSize, Error, Options, Tree, WorkOptions, restore};
 use workload::adapters::millpond::Millpond;
 use workload::calm::Calm;
 use workload::driver::{self, Finished, Pace, Plan, Unobserved, maximum};
@@ -86,21 +87,25 @@ fn measure(dir: &Path, pairs: usize, rows: u64, part: f64) -> Outcome<()> {
         most.per_s,
         SHARE * 100.0
     );
-    println!("| | median, per second | worst second | brownout | p99 | p99.9 | slowest | backups, MB/s |");
-    println!("|---|---|---|---|---|---|---|---|");
+    println!(
+        "| | median, per second | worst second | brownout | p99 | p99.9 | slowest | backups, MB/s | p99 of one client |"
+    );
+    println!("|---|---|---|---|---|---|---|---|---|");
     for pair in 1..=pairs {
-        let alone = driver::run(&engine, &load, &plan(pace), &AtomicBool::new(false), &mut Unobserved)?;
-        print(&format!("without, {pair}"), &alone, "");
+        let one_run = || driver::run(&engine, &load, &plan(pace), &AtomicBool::new(false), &mut Unobserved);
+        let (alone, client) = beside_a_client(&engine, one_run)?;
+        print(&format!("without, {pair}"), &alone?, "", client);
         let is_over = Arc::new(AtomicBool::new(false));
-        let (beside, made) = std::thread::scope(|scope| -> Outcome<_> {
+        let (beside, client, made) = std::thread::scope(|scope| -> Outcome<_> {
             let backups = scope.spawn(|| back_up_until(&engine, dir, sequential * part, &is_over));
-            let beside = driver::run(&engine, &load, &plan(pace), &AtomicBool::new(false), &mut Unobserved);
+            let beside = beside_a_client(&engine, one_run);
             // Relaxed: an independent flag.
             is_over.store(true, Ordering::Relaxed);
             let made = backups.join().map_err(|_| "a thread panicked")??;
-            Ok((beside?, made))
+            let (beside, client) = beside?;
+            Ok((beside?, client, made))
         })?;
-        print(&format!("beside backups, {pair}"), &beside, &made);
+        print(&format!("beside backups, {pair}"), &beside, &made, client);
     }
     engine.close()?;
     // The last one is whole.
@@ -112,6 +117,36 @@ fn measure(dir: &Path, pairs: usize, rows: u64, part: f64) -> Outcome<()> {
     }
     println!("\nThe last backup was restored, and checked: {} pages, no problem.", report.pages);
     Ok(())
+}
+
+/// Runs `work` beside a client that writes a row each ms. Returns the p99 of its writes in ms, too.
+fn beside_a_client<T>(engine: &Millpond, work: impl FnOnce() -> T) -> Outcome<(T, f64)> {
+    let (is_over, tree) = (AtomicBool::new(false), client_tree(engine)?);
+    std::thread::scope(|scope| {
+        let client = scope.spawn(|| -> Result<Vec<Duration>, Error> {
+            let mut took = Vec::new();
+            // Relaxed: an independent flag.
+            while !is_over.load(Ordering::Relaxed) {
+                let began = Instant::now();
+                tree.put(b"key", b"value")?;
+                took.push(began.elapsed());
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            took.sort_unstable();
+            Ok(took)
+        });
+        let done = work();
+        is_over.store(true, Ordering::Relaxed);
+        let took = client.join().map_err(|_| "a thread panicked")??;
+        Ok((done, took.get(took.len() * 99 / 100).map_or(0.0, Duration::as_secs_f64) * 1e3))
+    })
+}
+
+fn client_tree(engine: &Millpond) -> Result<Tree, Error> {
+    match engine.db().open_tree("one client") {
+        Ok(tree) => Ok(tree),
+        Err(_) => engine.db().create_tree("one client"),
+    }
 }
 
 /// Makes backups until `is_over`, the last of which stays. Returns their number and rate.
@@ -134,11 +169,11 @@ fn back_up_until(engine: &Millpond, dir: &Path, rate: f64, is_over: &Arc<AtomicB
 }
 
 /// A line of the table.
-fn print(what: &str, run: &Finished, backups: &str) {
+fn print(what: &str, run: &Finished, backups: &str, client_ms: f64) {
     let Some(calm) = Calm::of(&run.seconds, run.offered_per_s) else { return };
     let ms = |quantile: f64| run.record.latencies.value_at_quantile(quantile) as f64 / 1e6;
     println!(
-        "| {what} | {:.0} | {} | {} s | {:.1} ms | {:.1} ms | {:.1} ms | {backups} |",
+        "| {what} | {:.0} | {} | {} s | {:.1} ms | {:.1} ms | {:.1} ms | {backups} | {client_ms:.1} ms |",
         calm.median_per_s,
         calm.worst_per_s,
         calm.brownout_s,
