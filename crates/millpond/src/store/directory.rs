@@ -6,7 +6,8 @@
 //!
 //! DIRECTORY-1  While a space's first map page has no place, a directory names the first [`INLINE`] entries as they
 //!              are, and an LSN. All other entries are zero, or named by map groups behind that LSN, which the log
-//!              still has: the page's oldest change holds the checkpoint back.
+//!              still has: the page's oldest change holds the checkpoint back. Only the keeper writes map pages and
+//!              takes directories, and after a failed write it takes none.
 //!
 //! The file begins with a copy of the superblock that names the directory and is written later. If superblocks are
 //! lost, `rebuild` learns from the copies of the checkpoints, and whether a directory is whole.

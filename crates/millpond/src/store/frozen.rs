@@ -20,7 +20,7 @@ use super::image::slot_of;
 use super::map::{ENTRIES, MapEntry, MapPage, PageMap, Space, tag_of};
 use super::page_store::{PageStore, State};
 use super::pins::Pins;
-use super::space::PLACES_START;
+use super::space::{MAP_PAGES_FOR_UNDO, PLACES_START};
 use super::superblock::{SLOTS_START, Superblock};
 use super::zones::ZONE_BYTES;
 use crate::base::aligned::{BLOCK, BLOCK_U64, aligned, round_up, to_u64, to_usize};
@@ -281,8 +281,9 @@ impl Frozen {
             both[superblock.place()] = superblock;
         }
         let (spaces, placed) = (map.space_count(), to_u64(map.spaces.values().map(|space| space.pages.len()).sum()));
-        // As long as the copy needs them: an open would have to make them longer, and the data file with them.
-        let len = directory::file_len(spaces, spaces, placed).next_multiple_of(16 << 10);
+        // As long as the copy needs them for the next page: an open would make them longer, and the data file, too.
+        let len =
+            directory::file_len(spaces + 1, spaces + 1, placed + 1 + MAP_PAGES_FOR_UNDO).next_multiple_of(16 << 10);
         for superblock in both {
             let file = create(files, DIRECTORY_FILES[superblock.place()])?;
             file.grow(len).map_err(|e| Error::io(&format!("grow '{}' to {len} bytes", file.name()), e))?;

@@ -66,7 +66,7 @@ pub(crate) const ENTRIES: u32 = 504;
 /// Entries of a map page that a directory can hold.
 pub(crate) const INLINE: u32 = 8;
 
-/// Spaces that the holder of the store's mutex looks at before others have their turn.
+/// Spaces whose entries are looked at before other threads have the store's mutex.
 const SPACES_AT_ONCE: usize = 512;
 
 /// End of a space's page numbers: whole map pages of them, within 32 bits.

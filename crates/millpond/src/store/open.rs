@@ -288,14 +288,18 @@ impl PageStore {
             let formatted = std::mem::take(&mut state.formatted);
             state.map.rebuild_ids(&formatted);
             let room = state.room();
-            if room.covers(state.lean_room()) && !room.covers(state.usual_room()) {
+            if (state.lean_room().slots..state.usual_room().slots).contains(&room.slots) {
                 // It may have been made short: the first new page has it grow ahead of need.
                 state.lean_upto = state.map.charged();
             }
             drop(guard);
             self.wants_room()
         };
-        if short { self.grow() } else { Ok(()) }
+        match if short { self.grow() } else { Ok(()) } {
+            // Not all that growth wants, but what is needed.
+            Err(_) if !self.wants_room() => Ok(()),
+            other => other,
+        }
     }
 
     /// Takes the slots and places that the map names; each must exist, and belong to one page only.

@@ -45,9 +45,9 @@ const SLOTS_FOR_UNDO: u64 = 64;
 /// Slots among them that only rollback may take.
 const SLOTS_FOR_ROLLBACK: u64 = 16;
 
-/// Map pages that only undo and rollback may make. The undo pages are of one space. Each page of a rollback may be the
-/// one with which its tree outgrows the directory.
-const MAP_PAGES_FOR_UNDO: u64 = 1 + SLOTS_FOR_ROLLBACK;
+/// Map pages that only undo and rollback may make. The undo pages are of one space: they make one, and the next one is
+/// asked for. Each page of a rollback may be the one with which its tree outgrows the directory.
+pub(super) const MAP_PAGES_FOR_UNDO: u64 = 2 + SLOTS_FOR_ROLLBACK;
 
 /// Map pages among them that only rollback may make.
 const MAP_PAGES_FOR_ROLLBACK: u64 = SLOTS_FOR_ROLLBACK;
@@ -139,10 +139,11 @@ impl State {
         Room { slots, places: self.places.total(), directory_len: self.directory_len }
     }
 
-    /// The room for the page ids given out, with `more` further ones for this purpose, each with a space and a map
-    /// page.
+    /// The room for the page ids given out, with `more` further ones for this purpose, each with a map page. Undo and
+    /// rollback make no space.
     fn needed(&self, more: u64, share: Share) -> Room {
-        let (spaces, unplaced) = (self.map.space_count() + more, self.map.unplaced() + more);
+        let new = if share == Share::Common { more } else { 0 };
+        let (spaces, unplaced) = (self.map.space_count() + new, self.map.unplaced() + new);
         Room::needed(self.map.charged() + more, spaces, unplaced, self.map.map_pages() + more, share)
     }
 
@@ -417,6 +418,7 @@ const _: () = assert!(SLOTS_RESERVED == 128 && LOT_PAGES == 64);
 mod tests {
     use std::time::Duration;
 
+    use super::super::map::INLINE;
     use super::super::page_store_tests::new_store;
     use super::*;
     use crate::io::simulated::SimulatedDisk;
@@ -429,12 +431,32 @@ mod tests {
             places: 3 * (5 + map_pages) + to_u64(LOT_PAGES),
             directory_len: 8192,
         };
-        assert_eq!(of(Share::Common), room(64, 17));
+        assert_eq!(of(Share::Common), room(64, 18));
         assert_eq!(of(Share::Undo), room(16, 16));
         assert_eq!(of(Share::Rollback), room(0, 0));
-        let directory = |share| Room::needed(1000, 0, 0, 512 - 17, share).directory_len;
+        let directory = |share| Room::needed(1000, 0, 0, 512 - 18, share).directory_len;
         assert_eq!([Share::Common, Share::Rollback].map(directory), [8192; 2]);
-        assert_eq!(Room::needed(1000, 0, 0, 512 - 16, Share::Common).directory_len, 12_288);
+        assert_eq!(Room::needed(1000, 0, 0, 512 - 17, Share::Common).directory_len, 12_288);
+    }
+
+    /// The file system is full: each page of a rollback is the ninth of its tree, also behind the last new tree.
+    #[test]
+    fn full_disk_has_room_for_ninth_pages_of_undo_and_rollback() {
+        let disk = SimulatedDisk::new();
+        let store = new_store(&disk, 0);
+        let waits = Waits::new(Duration::from_secs(1));
+        let trees: Vec<SpaceId> =
+            (0..SLOTS_FOR_ROLLBACK).map(|_| store.new_space().expect("there are numbers")).collect();
+        let eight = |space: SpaceId| (0..INLINE).all(|_| store.allocate(space, Share::Common, &waits).is_ok());
+        assert!(trees.iter().chain([&SpaceId::UNDO]).all(|space| eight(*space)));
+        disk.limit_space(Some(0));
+        while store.new_space().is_ok_and(|space| store.allocate(space, Share::Common, &waits).is_ok()) {}
+        let undo = || store.allocate(SpaceId::UNDO, Share::Undo, &waits);
+        let given = (0..SLOTS_FOR_UNDO).take_while(|_| undo().is_ok()).count();
+        assert!(to_u64(given) >= SLOTS_FOR_UNDO - SLOTS_FOR_ROLLBACK, "{given}");
+        for space in trees {
+            store.allocate(space, Share::Rollback, &waits).expect("a rollback has room");
+        }
     }
 
     #[test]

@@ -303,10 +303,11 @@ fn all_pages_dirty_on_a_full_disk_are_written() {
 
 /// Trees of ten pages, each with a map page that is changed and written again and again, on a disk with slow syncs.
 /// While a directory is on its way to the disk, a map page has a place in it and one in the durable directory, and gets
-/// a third. The file system is full, so there are only the places that are charged.
+/// a third. The file system is full, so there are only the places that are charged, and those for
+/// undo and rollback.
 #[test]
 fn map_pages_find_places_while_a_directory_is_on_its_way() {
-    const TREES: u64 = 60;
+    const TREES: u64 = 160;
     const CLIENTS: u64 = 4;
     let options = || small_options().buffer_pool_size(ByteSize::kib(256)).redo_capacity(ByteSize::mib(1));
     for seed in 0..3 {
@@ -314,7 +315,7 @@ fn map_pages_find_places_while_a_directory_is_on_its_way() {
             let disk = SimulatedDisk::new();
             let db = open(&disk, options());
             // Slots for all trees.
-            db.bulk_load("slots", (0..6000u32).map(|row| (row.to_be_bytes(), [0; 900]))).expect("loaded");
+            db.bulk_load("slots", (0..11_000u32).map(|row| (row.to_be_bytes(), [0; 900]))).expect("loaded");
             db.drop_tree("slots").expect("dropped");
             (0..2).for_each(|_| db.checkpoint().expect("done"));
             for tree in 0..TREES {

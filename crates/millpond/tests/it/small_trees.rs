@@ -62,17 +62,22 @@ fn a_crash_loses_nothing_while_a_tree_outgrows_the_directory() {
 /// The first checkpoint behind a recovery names map pages that have not been written yet.
 #[test]
 fn a_second_crash_right_behind_a_recovery_loses_nothing() {
-    let recorded = record(SMALL);
-    let boundaries = recorded.history.boundaries();
-    for boundary in (0..boundaries).step_by(stride(boundaries / 120)) {
-        let disk = disk_of(recorded.history.crash_image(boundary, Unsynced::All));
-        let image = run(1, || {
-            let db = open(&disk, SMALL.reopen_options());
-            let image = disk.crash_now(Unsynced::None);
-            db.close().expect("closed");
-            image
-        });
-        let found = recover_shaped(&disk_of(image.0), SMALL).expect("sound");
-        recorded.oracle.compare(&found, boundary).unwrap_or_else(|problem| unreachable!("at {boundary}: {problem}"));
+    for shape in [SMALL, IN_PLACE] {
+        let recorded = record(shape);
+        let boundaries = recorded.history.boundaries();
+        for boundary in (0..boundaries).step_by(stride(boundaries / 80)) {
+            let disk = disk_of(recorded.history.crash_image(boundary, Unsynced::All));
+            let (image, _) = run(1, || {
+                let db = open(&disk, shape.reopen_options());
+                let image = disk.crash_now(Unsynced::None);
+                db.close().expect("closed");
+                image
+            });
+            let found = recover_shaped(&disk_of(image), shape).expect("sound");
+            recorded
+                .oracle
+                .compare(&found, boundary)
+                .unwrap_or_else(|problem| unreachable!("at {boundary}: {problem}"));
+        }
     }
 }
