@@ -113,9 +113,9 @@ impl PageStore {
         let named_by = {
             let mut state = self.state.lock();
             let State { map, places, .. } = &mut *state;
-            let has_place = |id: PageId, page: &MapPage| id.number() > 0 || page.place.is_some() || !page.is_small();
-            let is_dirty =
-                |(id, page): &(PageId, &mut MapPage)| page.rec_lsn.is_some_and(|lsn| lsn < cut) && has_place(*id, page);
+            let is_dirty = |(id, page): &(PageId, &mut MapPage)| {
+                page.rec_lsn.is_some_and(|lsn| lsn < cut) && (page.place.is_some() || page.needs_place(id.number()))
+            };
             let dirty = map.map_pages_mut().filter(is_dirty);
             for ((id, page), image) in dirty.zip(buf.chunks_mut(BLOCK)) {
                 let Some(place) = places.take_many(1).and_then(|places| places.first().copied()) else {

@@ -245,7 +245,7 @@ impl Frozen {
                 let at = offset + to_u64(held * BLOCK);
                 let mut page = MapPage::new(MapEntry::new(at, BLOCK_U64, tag_of(*page_lsn)));
                 (page.entries, page.lsn) = (Arc::clone(entries), *page_lsn);
-                if index == 0 && page.is_small() {
+                if !page.needs_place(index) {
                     // The directory holds its entries.
                     page.place = MapEntry::default();
                     places.pages.push(page);

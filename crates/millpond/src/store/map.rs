@@ -92,15 +92,10 @@ impl MapPage {
         MapPage { entries, lsn: Lsn::ZERO, rec_lsn: None, place, named_by: 0 }
     }
 
-    /// Whether a directory can hold all entries.
-    pub(super) fn is_small(&self) -> bool {
-        is_small(&self.entries)
+    /// Whether the page, of this index in its space, needs a place: a directory cannot hold all its entries.
+    pub(super) fn needs_place(&self, index: u32) -> bool {
+        index > 0 || self.entries.iter().skip(to_usize(u64::from(INLINE))).any(|entry| entry.is_some())
     }
-}
-
-/// Whether a directory can hold all entries of a map page.
-pub(super) fn is_small(entries: &[MapEntry]) -> bool {
-    entries.iter().skip(to_usize(u64::from(INLINE))).all(|entry| !entry.is_some())
 }
 
 /// The pages of one space.
@@ -131,7 +126,7 @@ impl Space {
     /// Whether a directory holds all entries of the first map page. Looks at them only if many page ids were given out.
     pub(super) fn is_small(&self) -> bool {
         let few = (1..=INLINE).contains(&self.next_number);
-        self.pages.first().is_some_and(|first| !first.place.is_some() && (few || first.is_small()))
+        self.pages.first().is_some_and(|first| !first.place.is_some() && (few || !first.needs_place(0)))
     }
 
     /// Number of map pages that have places, or may need them.

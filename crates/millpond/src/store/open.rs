@@ -295,11 +295,11 @@ impl PageStore {
             drop(guard);
             self.wants_room()
         };
-        match if short { self.grow() } else { Ok(()) } {
-            // Not all that growth wants, but what is needed.
-            Err(_) if !self.wants_room() => Ok(()),
-            other => other,
+        if !short {
+            return Ok(());
         }
+        // It is enough that there is what is needed, though not all that growth wants.
+        self.grow().or_else(|error| if self.wants_room() { Err(error) } else { Ok(()) })
     }
 
     /// Takes the slots and places that the map names; each must exist, and belong to one page only.

@@ -55,7 +55,7 @@ fn rewrite_files(files: &dyn Files, superblock: Superblock, images: &Images, lsn
     let mut map = map_of(&*data, &superblock, images, lsn)?;
     map.map_pages_mut().for_each(|(_, page)| page.lsn = lsn);
     // The directory holds the entries of the others.
-    let needs_place = |(id, page): &(PageId, &mut MapPage)| id.number() > 0 || !page.is_small();
+    let needs_place = |(id, page): &(PageId, &mut MapPage)| page.needs_place(id.number());
     let count = to_u64(map.map_pages_mut().filter(needs_place).count());
     let (map_file, first) = map_file(files, count)?;
     let mut image = aligned(BLOCK);
